@@ -1,0 +1,1 @@
+"""What people and programs meet: HTTP service, client and command line."""

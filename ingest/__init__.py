@@ -1,0 +1,1 @@
+"""The write side: decode, partition, validate, accumulate, append."""

@@ -1,0 +1,1 @@
+"""Spark batch jobs and their command line."""

@@ -1,0 +1,111 @@
+"""The catalog of a running cluster: `CatalogState` over the internal topic `__cluster_metadata`.
+
+A command is decided on the state, its records are appended and committed, and only then does the state change: what
+is known is what a restart would replay.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import TypeVar
+
+from sluice.log_store.catalog_state import CatalogState, Change, NamedProducer, ProducerIds, ProducerMode, Record
+from sluice.log_store.clock import Clock
+from sluice.log_store.errors import RequestTimedOut
+from sluice.log_store.partition import PartitionLog
+from sluice.log_store.partition_reads import PartitionReads
+from sluice.log_store.pending import Acks, AppendResult
+from sluice.log_store.records import make_batch
+from sluice.log_store.topic import CLUSTER_METADATA, TopicConfig
+from sluice.log_store.values import PartitionRef
+
+METADATA_REF = PartitionRef(
+    topic=CLUSTER_METADATA, topic_id="cluster-metadata", partition=0, folder=f"topics/{CLUSTER_METADATA}/0"
+)
+METADATA_CONFIG = TopicConfig.parse({"cleanup.policy": "compact"})
+COMMIT_TIMEOUT_S = 30.0
+LOOK_EVERY_S = 0.5
+
+_T = TypeVar("_T")
+
+
+class Catalog:
+    def __init__(self, partition: PartitionLog, state: CatalogState, clock: Clock) -> None:
+        self._partition = partition
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._ids = ProducerIds()
+        self._unknown: tuple[Future[AppendResult], tuple[Record, ...]] | None = None
+        self._replayed_to = 0
+        self.state = state
+
+    def replay(self) -> None:
+        """Read the metadata topic from where the last replay ended."""
+        reads = PartitionReads(self._partition)
+        start = max(self._replayed_to, reads.earliest().offset)
+        for batch in reads.scan(start, readahead=0):
+            for key, value in zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True):
+                self.state.apply(key, value)
+            self._replayed_to = int(batch.column("offset")[-1].as_py()) + 1
+
+    def change(self, decide: Callable[[CatalogState], Change[_T]]) -> _T:
+        """Decide on the present state, commit the records, apply them. One command at a time."""
+        with self._lock:
+            return self._change_locked(decide)
+
+    def _change_locked(self, decide: Callable[[CatalogState], Change[_T]]) -> _T:
+        self._settle_unknown()
+        change = decide(self.state)
+        if change.records:
+            rows = [{"key": key, "value": value} for key, value in change.records]
+            batch = make_batch(rows, default_ms=self._clock.wall_ms())
+            self._unknown = (self._partition.append(batch, acks=Acks.ALL), change.records)
+            self._settle_unknown()
+        return change.result
+
+    def _settle_unknown(self) -> None:
+        """Wait for the last change. While its outcome is not known nothing may be decided on top of it."""
+        if self._unknown is None:
+            return
+        future, records = self._unknown
+        try:
+            result = self._outcome(future)
+        except FutureTimeout:
+            why = f": {self._partition.stalled}" if self._partition.stalled else ""
+            raise RequestTimedOut(
+                f"the catalog could not commit in time; whether the change holds is not known{why}"
+            ) from None
+        except BaseException:
+            self._unknown = None
+            raise
+        self._unknown = None
+        self.state.apply_all(records)
+        self._replayed_to = result.base_offset + result.count
+
+    def _outcome(self, future: Future[AppendResult]) -> AppendResult:
+        """Waits in small steps: on a disk that is full, waiting for longer cannot help."""
+        left = COMMIT_TIMEOUT_S
+        while True:
+            left -= LOOK_EVERY_S
+            try:
+                return future.result(timeout=LOOK_EVERY_S + min(0.0, left))
+            except FutureTimeout:
+                if left <= 0 or self._partition.hopeless:
+                    raise
+
+    def new_producer(self, mode: ProducerMode, name: str | None) -> tuple[int, int]:
+        """(producer id, epoch). A name keeps its id and gets the next epoch, which fences its predecessor (R-9)."""
+        with self._lock:
+            if name is None:
+                return self._fresh_id(mode), 0
+            fresh = self._fresh_id(mode) if self.state.needs_id(name) else None
+            named: NamedProducer = self._change_locked(lambda state: state.named_producer(name, mode, fresh))
+            return named.producer_id, named.epoch
+
+    def _fresh_id(self, mode: ProducerMode) -> int:
+        while (producer_id := self._ids.take(mode)) is None:
+            self._ids.refill(self._change_locked(lambda state: state.reserve_block(mode)))
+        return producer_id

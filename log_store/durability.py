@@ -1,0 +1,94 @@
+"""What one partition has committed but not yet synced, and its checkpoints (section 2, R-5, R-6)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from sluice.log_store.checkpoints import clean_log, write_checkpoint
+from sluice.log_store.delta_log import Commit, commit_path
+from sluice.log_store.errors import StorageError
+from sluice.log_store.partition_state import PartitionState
+from sluice.log_store.runtime import Runtime
+from sluice.log_store.values import PartitionRef
+from sluice.log_store.wal_values import SyncPoint
+
+RETRY_SHARE = 10
+"""A checkpoint that failed is tried again after a tenth of the interval between two."""
+
+
+class Durability:
+    """Shares the partition's lock; `state` gives its committed state."""
+
+    def __init__(
+        self, ref: PartitionRef, runtime: Runtime, lock: threading.Lock, state: Callable[[], PartitionState]
+    ) -> None:
+        self._ref = ref
+        self._runtime = runtime
+        self._lock = lock
+        self._state = state
+        self._dirty: list[str] = []
+        self._checkpointing = False
+        self._not_before = -1
+        """Version at which a checkpoint that failed is tried again: each try reads everything since the last one."""
+        self.checkpointed = -1
+        """Version of the newest checkpoint."""
+
+    def committed_locked(self, commit: Commit) -> None:
+        self._dirty.append(commit_path(self._ref.folder, commit.version))
+        self._dirty.extend(f"{self._ref.folder}/{file.path}" for file in commit.adds)
+
+    def found_unsynced(self, paths: list[str]) -> None:
+        """Files of versions that an earlier process committed and nobody is known to have synced."""
+        with self._lock:
+            self._dirty = paths + self._dirty
+
+    def take(self) -> tuple[list[str], SyncPoint]:
+        """Files to sync, and what may be stated once they are. The caller holds the sync lock."""
+        with self._lock:
+            dirty, self._dirty = self._dirty, []
+            state = self._state()
+            return dirty, SyncPoint(state.version, state.end)
+
+    def sync_now(self) -> None:
+        """Make every committed version durable, and tell the WAL."""
+        with self._runtime.sync_lock:
+            paths, point = self.take()
+            try:
+                self._runtime.sync(paths)
+            except StorageError:
+                with self._lock:
+                    self._dirty = paths + self._dirty
+                raise
+            if self._runtime.wal is not None and point.version >= 0:
+                self._runtime.wal.note_synced({self._ref: point})
+
+    def checkpoint_due(self) -> bool:
+        """Claims the task: whoever is told yes must call `checkpoint`."""
+        with self._lock:
+            version = self._state().version
+            due = version - self.checkpointed >= self._runtime.settings.checkpoint_interval_versions
+            if not due or self._checkpointing or version < self._not_before:
+                return False
+            self._checkpointing = True
+            return True
+
+    def checkpoint(self, retention_ms: int | None = None) -> int:
+        """Write state snapshot and Delta checkpoint of the newest version, then clean the log before them.
+
+        `retention_ms`: how long commit files are kept; the setting if None.
+        """
+        runtime, folder = self._runtime, self._ref.folder
+        try:
+            with self._lock:
+                version, snapshot = self._state().version, self._state().to_snapshot()
+            self._not_before = version + max(1, runtime.settings.checkpoint_interval_versions // RETRY_SHARE)
+            # A checkpoint may outlive a power loss that its files do not: everything in it is synced first.
+            self.sync_now()
+            if write_checkpoint(runtime.store, folder, version, snapshot) and runtime.wall.trusted():
+                cutoff = runtime.clock.wall_ms() - (retention_ms or runtime.settings.json_retention_ms)
+                clean_log(runtime.store, folder, older_than_ms=cutoff, synced_version=version)
+            self.checkpointed = version
+            return version
+        finally:
+            self._checkpointing = False

@@ -1,0 +1,428 @@
+"""The log of one cluster, led by this process: the front door of `log_store`.
+
+Opening claims the cluster, recovers what the last leader left in its WAL, replays the catalog, and only then serves.
+Partitions open lazily; an idle one holds no thread, no timer and no file.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from itertools import chain
+from types import TracebackType
+
+import msgspec
+import pyarrow as pa
+
+from sluice.conf.settings import Settings
+from sluice.log_store.background import Background
+from sluice.log_store.catalog import METADATA_CONFIG, METADATA_REF, Catalog
+from sluice.log_store.catalog_state import CatalogLimits, CatalogState, TopicMeta, parse_mode
+from sluice.log_store.claims import SERVICE, claim_leadership
+from sluice.log_store.clock import Clock, SystemClock, WallGuard
+from sluice.log_store.deletion import delete_records
+from sluice.log_store.errors import InvalidTopic, NotLeader, SluiceError, StorageError, UnsupportedFormat
+from sluice.log_store.partition import NO_WAL, PartitionLog
+from sluice.log_store.partition_reads import PartitionReads
+from sluice.log_store.pending import Acks, AppendResult
+from sluice.log_store.plans import Plan
+from sluice.log_store.recovery import Finding, Report, recover_wal, repair_tail
+from sluice.log_store.runtime import Runtime
+from sluice.log_store.scheduler import Scheduler
+from sluice.log_store.store import Store, StoreConflict, open_store
+from sluice.log_store.tail_cache import TailCache
+from sluice.log_store.topic import ConfigChange, TopicConfig
+from sluice.log_store.topic_log import Split, TopicAppend, TopicLog
+from sluice.log_store.values import OffsetRange, PartitionRef, ProducerStamp
+from sluice.log_store.wal import Wal
+from sluice.log_store.wal_home import open_wals
+from sluice.log_store.wal_values import PartitionKey, SyncPoint, WalStalled
+
+_log = logging.getLogger(__name__)
+CLUSTER_FILE, CLUSTER_FORMAT = "_sluice/cluster.json", 1
+DRAIN_TIMEOUT_S = 30.0
+
+
+class LogStore:
+    """Use `LogStore.open`; it is a context manager."""
+
+    def __init__(self, runtime: Runtime, cluster_id: str, settings: Settings, other_wals: list[Wal]) -> None:
+        self.runtime = runtime
+        self.cluster_id = cluster_id
+        self.settings = settings
+        self.report = Report()
+        self._other_wals = other_wals
+        self._synced: dict[PartitionKey, SyncPoint] = {}
+        self._in_wals: dict[PartitionKey, OffsetRange] = {}
+        self._lock = threading.Lock()
+        self._partitions: dict[tuple[str, int], PartitionLog] = {}
+        self._topic_logs: dict[str, TopicLog] = {}
+        self._closed = False
+        self.background = Background(runtime, self.report.add, settings.wal.sync_interval_ms / 1000)
+        runtime.on_dirty = self.background.partition_changed
+        runtime.before_open = self._repair_before_open
+        if runtime.wal is not None:
+            runtime.wal.on_stall(self._on_wal_stalled)
+        limits = CatalogLimits(settings.topics.num_partitions, settings.topics.cluster_max_partitions)
+        metadata = PartitionLog(METADATA_REF, runtime, lambda: METADATA_CONFIG, patient=True)
+        self._partitions[METADATA_REF.topic_id, 0] = metadata
+        self.catalog = Catalog(metadata, CatalogState(limits), runtime.clock)
+
+    # --- opening and closing -------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        settings: Settings | None = None,
+        *,
+        store: Store | None = None,
+        clock: Clock | None = None,
+        force: bool = False,
+        purpose: str = SERVICE,
+    ) -> LogStore:
+        """Lead the cluster at `settings.storage.root`. NotLeader, with its address, while another process leads.
+
+        `purpose="maintenance"` is for offline jobs: they append no rows of their own (I-8, R-2).
+        """
+        settings, clock = settings or Settings(), clock or SystemClock()
+        storage = settings.storage
+        store = store or open_store(storage.root, fsync=storage.fsync, storage_options=storage.options)
+        cluster_id = _cluster_id(store, clock)
+        wals: list[Wal] = []
+
+        def own_wal() -> str:
+            if not wals:
+                wals.extend(open_wals(store, settings, clock))
+            return wals[0].uuid if wals else NO_WAL
+
+        try:
+            leadership = claim_leadership(
+                store, clock, settings.cluster, wal_uuid=own_wal, force=force, purpose=purpose
+            )
+        except BaseException:
+            for wal in wals:
+                wal.close()
+            raise
+        runtime = Runtime(
+            store=store,
+            clock=clock,
+            wall=WallGuard(clock),
+            settings=settings.log,
+            leadership=leadership,
+            wal=wals[0] if wals else None,
+            scheduler=Scheduler(clock),
+            commits=ThreadPoolExecutor(settings.log.commit_threads, thread_name_prefix="sluice-commit"),
+            maintenance=ThreadPoolExecutor(2, thread_name_prefix="sluice-maintenance"),
+            tails=TailCache(settings.log.tail_cache_bytes),
+        )
+        log = cls(runtime, cluster_id, settings, wals[1:])
+        try:
+            leadership.start(log._on_fenced)
+            log._recover()
+        except BaseException:
+            log.close(drain=False)
+            raise
+        return log
+
+    def _recover(self) -> None:
+        """The catalog first, because it says which of the other WAL entries still belong to a topic."""
+        self._survey_wals()
+        for wal in self._wals():
+            for damage in wal.recovered.findings:
+                self.report.add(Finding(f"WAL {damage.file}", str(damage), f"severity {damage.severity}"))
+            recover_wal(wal, self.runtime.store, self.report, self._partition_of, lambda ref: ref == METADATA_REF)
+        self.catalog.replay()
+        for wal in self._wals():
+            recover_wal(wal, self.runtime.store, self.report, self._partition_of, lambda ref: ref != METADATA_REF)
+        with suppress(WalStalled):  # its disk is full: it is cut later, and until then produce is refused
+            self.background.sync_all()
+        for wal in self._other_wals:
+            self._retire(wal)
+        self._other_wals = []
+        if self.runtime.leadership.claim.purpose == SERVICE:
+            for meta in self.catalog.state.to_purge():
+                self._purge_later(meta)
+
+    def _survey_wals(self) -> None:
+        """What all WALs together know of each partition. What one calls synced is synced, whoever leads now."""
+        for wal in self._wals():
+            scan = wal.recovered
+            for key, point in scan.sync_points.items():
+                known = self._synced.get(key)
+                self._synced[key] = point if known is None or point.version > known.version else known
+            for entry in chain(*scan.entries.values(), *(file.entries for file in scan.parked)):
+                key = (entry.ref.topic_id, entry.ref.partition)
+                held = self._in_wals.get(key, OffsetRange(entry.base_offset, entry.end_offset))
+                self._in_wals[key] = OffsetRange(min(held.start, entry.base_offset), max(held.end, entry.end_offset))
+
+    def _wals(self) -> list[Wal]:
+        """The newest leader's first: what it appended stands, and an older tail at the same offsets is set aside."""
+        wals = [wal for wal in (self.runtime.wal, *self._other_wals) if wal is not None]
+        return sorted(wals, key=_newest_epoch, reverse=True)
+
+    def _retire(self, wal: Wal) -> None:
+        """A WAL of a dead process: what it held is committed, synced or set aside by now."""
+        for key in wal.recovered.entries:
+            partition = self._partitions.get(key)
+            if partition is not None and partition.problem is None:
+                wal.release(partition.ref)
+        wal.close()
+
+    def _repair_before_open(self, ref: PartitionRef, torn: bool) -> int:
+        """See `Runtime.before_open`. After a clean release only what the WALs hold, or what is torn, needs a look."""
+        key, store = (ref.topic_id, ref.partition), self.runtime.store
+        synced, in_wals = self._synced.get(key), self._in_wals.get(key)
+        reached = synced.version if synced is not None and store.fsync else -1
+        if self.runtime.wal is None:
+            return -1
+        if self.runtime.leadership.after_clean_release and in_wals is None and not torn:
+            return reached
+        try:
+            self.runtime.leadership.confirm(0)
+        except NotLeader:
+            return reached  # what looks torn may be what the new leader is writing: a fenced process only reads
+        return repair_tail(store, ref, synced, in_wals, self.report)
+
+    def _partition_of(self, ref: PartitionRef) -> PartitionLog | None:
+        if ref == METADATA_REF:
+            return self._partitions[METADATA_REF.topic_id, 0]
+        meta = self.catalog.state.incarnation(ref.topic_id)
+        return None if meta is None or not meta.live else self._led(meta, ref.partition)
+
+    def _on_fenced(self) -> None:
+        with self._lock:
+            partitions = list(self._partitions.values())
+        error = self.runtime.leadership.not_leader()
+        for partition in partitions:
+            partition.fenced(error)
+
+    def _on_wal_stalled(self, error: OSError) -> None:
+        with self._lock:
+            partitions = list(self._partitions.values())
+        for partition in partitions:
+            partition.wal_stalled(error)
+
+    def close(self, *, drain: bool = True) -> None:
+        """Commit what was accepted, make it durable, release the claim."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            partitions = list(self._partitions.values())
+        runtime = self.runtime
+        clean = drain and not runtime.leadership.fenced and self.background.drain(partitions, DRAIN_TIMEOUT_S)
+        for partition in partitions:
+            partition.close()
+        runtime.scheduler.close()
+        self.background.close()
+        runtime.commits.shutdown(cancel_futures=True)
+        runtime.maintenance.shutdown(cancel_futures=True)
+        try:
+            if clean:
+                self.background.sync_all()
+        except StorageError as error:
+            _log.warning("the last sync failed, the WAL keeps what it covers: %s", error)
+            clean = False
+        for wal in self._wals():
+            wal.close()
+        runtime.leadership.release(clean=clean)
+
+    def __enter__(self) -> LogStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- health --------------------------------------------------------------------------------
+
+    @property
+    def fenced(self) -> bool:
+        return self.runtime.leadership.fenced
+
+    def troubles(self) -> list[str]:
+        """What keeps partitions from being written, in words: empty when all is well."""
+        with self._lock:
+            partitions = list(self._partitions.values())
+        troubles = ["this process was fenced: another one leads"] if self.fenced else []
+        for partition in partitions:
+            if partition.problem is not None:
+                troubles.append(f"{partition.ref.tp}: {partition.problem.message}")
+            elif partition.parked:
+                troubles.append(f"{partition.ref.tp}: parked, it could not commit")
+            elif (why := partition.stalled) is not None:
+                troubles.append(f"{partition.ref.tp}: cannot commit: {why}")
+        if self.runtime.wal is not None and (why := self.runtime.wal.trouble) is not None:
+            troubles.append(f"the write-ahead log cannot be written: {why}")
+        return [*troubles, *self.background.troubles()]
+
+    # --- topics --------------------------------------------------------------------------------
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = -1,
+        configs: Mapping[str, object] | None = None,
+        replication_factor: int = -1,
+        validate_only: bool = False,
+    ) -> TopicMeta:
+        now, topic_id = self.runtime.clock.wall_ms(), uuid.uuid4().hex
+        arguments = {"partitions": partitions, "configs": configs, "replication_factor": replication_factor}
+        if validate_only:
+            return self.catalog.state.create(name, topic_id=topic_id, now_ms=now, **arguments).result  # type: ignore[arg-type]
+        return self.catalog.change(lambda state: state.create(name, topic_id=topic_id, now_ms=now, **arguments))  # type: ignore[arg-type]
+
+    def topic(self, name: str, *, create: bool = False) -> TopicMeta:
+        """The topic; `create` makes a missing one with the defaults where `auto.create.topics.enable` allows it."""
+        found = self.catalog.state.find(name)
+        if found is None and create and self.settings.topics.auto_create_topics_enable:
+            try:
+                return self.create_topic(name)
+            except SluiceError:
+                # Somebody else may have been faster; if not, `get` says what is wrong.
+                if self.catalog.state.find(name) is None:
+                    raise
+        return self.catalog.state.get(name)
+
+    def topics(self, *, internal: bool = False) -> list[TopicMeta]:
+        return self.catalog.state.topics(internal=internal)
+
+    def delete_topic(self, name: str) -> None:
+        now = self.runtime.clock.wall_ms()
+        meta = self.catalog.change(lambda state: state.delete(name, now))
+        with self._lock:
+            self._topic_logs.pop(meta.topic_id, None)
+            gone = [self._partitions.pop((meta.topic_id, p), None) for p in range(meta.partitions)]
+        for partition in gone:
+            if partition is not None:
+                partition.close()
+                self.background.forget(partition)
+                self.runtime.tails.drop(partition.ref.folder)
+                if self.runtime.wal is not None:
+                    self.runtime.wal.release(partition.ref, forget=True)
+        self._purge_later(meta)
+
+    def _purge_later(self, meta: TopicMeta) -> None:
+        """The files of a deleted topic go after `file.delete.delay.ms`, for readers that still use them (I-9)."""
+
+        def purge() -> None:
+            self.runtime.store.delete_folder(meta.folder)
+            self.catalog.change(lambda state: state.purge(meta.topic_id))
+
+        delay_ms = meta.config().file_delete_delay_ms
+        self.background.later(delay_ms / 1000, purge, f"removing the files of deleted topic {meta.name}")
+
+    def grow_topic(self, name: str, partitions: int) -> TopicMeta:
+        meta = self.catalog.change(lambda state: state.grow(name, partitions))
+        with self._lock:
+            topic_log = self._topic_logs.get(meta.topic_id)
+        if topic_log is not None:
+            topic_log.forget()
+        return meta
+
+    def alter_topic(self, name: str, changes: Iterable[ConfigChange]) -> TopicMeta:
+        """Effective at once: partitions look their configuration up with each batch."""
+        wanted = list(changes)
+        return self.catalog.change(lambda state: state.alter_configs(name, wanted))
+
+    # --- partitions ----------------------------------------------------------------------------
+
+    def partition(self, topic: str, number: int) -> PartitionLog:
+        return self._led(self.catalog.state.get(topic), number)
+
+    def _led(self, meta: TopicMeta, number: int) -> PartitionLog:
+        key = (meta.topic_id, number)
+        partition = self._partitions.get(key)
+        if partition is None:
+            ref = meta.partition(number)
+            with self._lock:
+                config = _ConfigLookup(self.catalog, meta)
+                partition = self._partitions.setdefault(key, PartitionLog(ref, self.runtime, config))
+        return partition
+
+    def reads(self, topic: str, number: int) -> PartitionReads:
+        return PartitionReads(self.partition(topic, number))
+
+    def append(
+        self,
+        topic: str,
+        number: int,
+        batch: pa.RecordBatch,
+        *,
+        acks: Acks = Acks.ALL,
+        stamp: ProducerStamp | None = None,
+    ) -> Future[AppendResult]:
+        """Append to one partition on behalf of a client."""
+        meta = self._writable(topic, stamp)
+        return self._led(meta, number).append(batch, acks=acks, stamp=stamp)
+
+    def append_topic(
+        self, topic: str, split: Split, *, acks: Acks = Acks.ALL, stamp: ProducerStamp | None = None
+    ) -> TopicAppend:
+        """Append a request to the partitions that `split` chooses, idempotent as one thing (R-9)."""
+        meta = self._writable(topic, stamp)
+        with self._lock:
+            topic_log = self._topic_logs.get(meta.topic_id)
+            if topic_log is None:
+                name = meta.name
+                topic_log = TopicLog(
+                    lambda p: self.partition(name, p),
+                    lambda: self.catalog.state.get(name).partitions,
+                    self.runtime.clock,
+                )
+                self._topic_logs[meta.topic_id] = topic_log
+        return topic_log.append(split, acks=acks, stamp=stamp)
+
+    def _writable(self, topic: str, stamp: ProducerStamp | None) -> TopicMeta:
+        meta = self.topic(topic, create=True)
+        if meta.internal:
+            raise InvalidTopic(f"{topic!r} is an internal topic: clients may not write to it", topic=topic)
+        if stamp is not None:
+            self.catalog.state.check_epoch(stamp)
+        return meta
+
+    def new_producer(self, mode: str, name: str | None = None) -> tuple[int, int]:
+        return self.catalog.new_producer(parse_mode(mode), name)
+
+    def delete_records(self, topic: str, number: int, before_offset: int) -> int:
+        """Move the log start; returns it, durable and visible at once (R-11)."""
+        return delete_records(self.partition(topic, number), self.catalog.state.get(topic).config(), before_offset)
+
+    def apply_plan(self, topic: str, number: int, plan: Plan) -> int:
+        return self.partition(topic, number).apply_plan(plan)
+
+
+def _newest_epoch(wal: Wal) -> int:
+    return max((entries[-1].epoch for entries in wal.recovered.entries.values()), default=-1)
+
+
+class _ConfigLookup:
+    """The topic's present configuration, parsed once per change."""
+
+    def __init__(self, catalog: Catalog, meta: TopicMeta) -> None:
+        self._catalog = catalog
+        self._meta = meta
+        self._config = meta.config()
+
+    def __call__(self) -> TopicConfig:
+        current = self._catalog.state.incarnation(self._meta.topic_id)
+        if current is not None and current is not self._meta:
+            self._meta, self._config = current, current.config()
+        return self._config
+
+
+def _cluster_id(store: Store, clock: Clock) -> str:
+    """The id of this cluster, made at its first opening."""
+    fresh = {"cluster_id": uuid.uuid4().hex, "format": CLUSTER_FORMAT, "created_ms": clock.wall_ms()}
+    with suppress(StoreConflict):
+        store.put_if_absent(CLUSTER_FILE, msgspec.json.encode(fresh), sync=True)
+    stored = msgspec.json.decode(store.get(CLUSTER_FILE))
+    if stored["format"] > CLUSTER_FORMAT:
+        raise UnsupportedFormat(f"this cluster has format {stored['format']}: it needs a newer Sluice")
+    return str(stored["cluster_id"])

@@ -1,0 +1,196 @@
+"""Keeps busy partitions small: merges, trims, deletion of removed files. All of it behind the acks.
+
+A partition is looked at when it has committed enough small files, and once more when it has become quiet. A partition
+to which nothing happens has no timer here and costs nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from sluice.log_store.errors import SluiceError
+from sluice.log_store.leftovers import sweep_leftovers
+from sluice.log_store.merge import TIERS
+from sluice.log_store.merger import lower_priority, merge_once
+from sluice.log_store.partition import PartitionLog
+from sluice.log_store.runtime import Runtime
+from sluice.log_store.sweep import SweepChoice, choose_sweep
+
+_log = logging.getLogger(__name__)
+LOOK_EVERY_VERSIONS = TIERS[0][1]
+
+
+def logged(work: Callable[[], None]) -> None:
+    """Run background work; a bug in it must be seen, not vanish in a future that nobody asks."""
+    try:
+        work()
+    except Exception:
+        _log.exception("background work failed")
+        raise
+
+
+@dataclass(slots=True)
+class Counters:
+    """For metrics and doctor."""
+
+    merges: int = 0
+    merged_files: int = 0
+    merged_bytes: int = 0
+    removed_deleted: int = 0
+    orphans_deleted: int = 0
+    leftovers_deleted: int = 0
+    failures: int = 0
+
+
+@dataclass(slots=True)
+class _Watched:
+    looked_at: int = -1
+    """Version at the last look."""
+    quiet_timer: bool = False
+    sweep_timer: bool = False
+    queued: bool = False
+    changed_at: float = field(default=0.0)
+
+
+class Housekeeping:
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._lock = threading.Lock()
+        self._watched: dict[PartitionLog, _Watched] = {}
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="sluice-merge", initializer=lower_priority)
+        self._rest_until = 0.0
+        self._started = runtime.clock.boottime()
+        self.counters = Counters()
+
+    def partition_changed(self, partition: PartitionLog) -> None:
+        """A version was committed. Cheap: it runs on the commit thread."""
+        if not self._runtime.settings.merge_enable or partition.ref.topic.startswith("__"):
+            return
+        version = partition.state.version
+        with self._lock:
+            watched = self._watched.setdefault(partition, _Watched(looked_at=version))
+            watched.changed_at = self._runtime.clock.boottime()
+            start_timer = not watched.quiet_timer
+            watched.quiet_timer = True
+            busy = version - watched.looked_at >= LOOK_EVERY_VERSIONS and not watched.queued
+            if busy:
+                watched.looked_at, watched.queued = version, True
+        if start_timer:
+            self._after_quiet(partition)
+        if busy:
+            self._submit(lambda: self._merge(partition, quiet=False))
+
+    def forget(self, partition: PartitionLog) -> None:
+        with self._lock:
+            self._watched.pop(partition, None)
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    # --- merging -------------------------------------------------------------------------------
+
+    def _after_quiet(self, partition: PartitionLog) -> None:
+        self._runtime.scheduler.after(self._runtime.settings.merge_quiet_ms / 1000, lambda: self._if_quiet(partition))
+
+    def _if_quiet(self, partition: PartitionLog) -> None:
+        with self._lock:
+            if (watched := self._watched.get(partition)) is None:
+                return
+            age = self._runtime.clock.boottime() - watched.changed_at
+            quiet = age >= self._runtime.settings.merge_quiet_ms / 1000
+            if quiet:
+                watched.quiet_timer = False
+        if quiet:
+            self._submit(lambda: self._merge(partition, quiet=True))
+        else:
+            self._after_quiet(partition)
+
+    def _merge(self, partition: PartitionLog, *, quiet: bool) -> None:
+        """One merge, then come back after a rest that keeps the share of a core below the setting."""
+        clock = self._runtime.clock
+        if (rest := self._rest_until - clock.boottime()) > 0:
+            self._runtime.scheduler.after(rest, lambda: self._submit(lambda: self._merge(partition, quiet=quiet)))
+            return
+        with self._lock:
+            if (watched := self._watched.get(partition)) is None:
+                return
+            watched.queued = False
+        begun = clock.boottime()
+        try:
+            merged = merge_once(partition, partition.config, quiet=quiet)
+        except SluiceError as error:
+            self.counters.failures += 1
+            _log.warning("merge of %s failed, the next look tries again: %s", partition.ref.tp, error)
+            return
+        busy = clock.boottime() - begun
+        self._rest_until = begun + busy * 100 / self._runtime.settings.merge_cpu_percent
+        if merged is not None:
+            self.counters.merges += 1
+            self.counters.merged_files += merged.files
+            self.counters.merged_bytes += merged.bytes_before
+            self._submit(lambda: self._merge(partition, quiet=quiet))
+        self._sweep_later(partition, self._runtime.settings.file_delete_delay_ms)
+
+    def _submit(self, work: Callable[[], None]) -> None:
+        try:
+            self._pool.submit(logged, work)
+        except RuntimeError:
+            _log.debug("closing: housekeeping is left to the next start")
+
+    # --- deleting files ------------------------------------------------------------------------
+
+    def _sweep_later(self, partition: PartitionLog, delay_ms: int) -> None:
+        with self._lock:
+            watched = self._watched.get(partition)
+            if watched is None or watched.sweep_timer:
+                return
+            watched.sweep_timer = True
+        self._runtime.scheduler.after(delay_ms / 1000, lambda: self._submit(lambda: self._sweep_watched(partition)))
+
+    def _sweep_watched(self, partition: PartitionLog) -> None:
+        with self._lock:
+            if (watched := self._watched.get(partition)) is None:
+                return
+            watched.sweep_timer = False
+        try:
+            choice = self.sweep(partition)
+        except SluiceError as error:
+            self.counters.failures += 1
+            _log.warning("sweep of %s failed, it is tried again: %s", partition.ref.tp, error)
+            self._sweep_later(partition, self._runtime.settings.file_delete_delay_ms)
+            return
+        if not self._runtime.wall.trusted():
+            self._sweep_later(partition, self._runtime.settings.file_delete_delay_ms)
+        elif choice.next_due_ms is not None:
+            self._sweep_later(partition, max(1_000, choice.next_due_ms - self._runtime.clock.wall_ms()))
+
+    def sweep(self, partition: PartitionLog) -> SweepChoice:
+        """Delete what may be deleted now. Nothing while wall time is not to be trusted (R-13)."""
+        runtime = self._runtime
+        if not runtime.wall.trusted():
+            return SweepChoice()
+        folder = partition.ref.folder
+        delay_ms = max(partition.config.file_delete_delay_ms, runtime.settings.file_delete_delay_ms)
+        # A checkpoint forgets removals after a while, and a removed file without its removal looks like an orphan. Once
+        # this process is older than the delay, whatever was removed before it started is past its delay too.
+        sure = runtime.clock.boottime() - self._started >= delay_ms / 1000
+        live, removed = partition.known_files()
+        choice = choose_sweep(
+            runtime.store.list(folder),
+            live,
+            removed,
+            now_ms=runtime.clock.wall_ms(),
+            delete_delay_ms=delay_ms,
+            orphan_retention_ms=runtime.settings.orphan_retention_ms if sure else None,
+        )
+        for name in (*choice.removed, *choice.orphans):
+            runtime.store.delete(f"{folder}/{name}")
+        partition.files_deleted(choice.removed)
+        self.counters.leftovers_deleted += sweep_leftovers(runtime.store, folder, runtime.clock.wall_ms())
+        self.counters.removed_deleted += len(choice.removed)
+        self.counters.orphans_deleted += len(choice.orphans)
+        return choice

@@ -1,0 +1,1 @@
+"""The read side: positions, planner, fetch, groups, Spark source and sink."""

@@ -1,0 +1,86 @@
+"""Shared by all tests: a clean environment, fast folders first, one Spark session."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import hypothesis
+import pytest
+
+from tests import counts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.support.s3_server import S3Server
+
+_TESTS = Path(__file__).parent
+_FOLDER_ORDER = ("unit", "property", "contract", "fault", "disk", "s3", "spark")
+
+# A developer's own settings must not decide a test. Where this machine keeps the jars is not a setting of ours.
+for _name in [name for name in os.environ if name.startswith("SLUICE_")]:
+    if not _name.startswith("SLUICE_TEST_") and _name != "SLUICE_JARS_DIR":
+        del os.environ[_name]
+
+hypothesis.settings.register_profile(
+    "sluice",
+    deadline=None,
+    max_examples=counts.HYPOTHESIS_EXAMPLES,
+    stateful_step_count=counts.STATEFUL_STEPS,
+    derandomize=bool(os.environ.get("CI")),
+)
+hypothesis.settings.load_profile("sluice")
+
+
+def _folder(item: pytest.Item) -> str:
+    parts = item.path.relative_to(_TESTS).parts if item.path.is_relative_to(_TESTS) else ()
+    return parts[0] if len(parts) > 1 else ""
+
+
+def _rank(item: pytest.Item) -> int:
+    folder = _folder(item)
+    return _FOLDER_ORDER.index(folder) if folder in _FOLDER_ORDER else len(_FOLDER_ORDER)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if (folder := _folder(item)) in ("spark", "fault", "s3"):
+            item.add_marker(folder)
+        if item.get_closest_marker("full") and not counts.FULL:
+            item.add_marker(pytest.mark.skip(reason="only with SLUICE_TEST_FULL=1"))
+    items.sort(key=_rank)
+
+
+@pytest.fixture
+def tmp_root(tmp_path: Path) -> Path:
+    """An empty folder to use as a storage root."""
+    root = tmp_path / "root"
+    root.mkdir()
+    return root
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """The one S3 server of the test run: a process of its own on loopback."""
+    from tests.support.s3_server import s3_server
+
+    with s3_server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one Spark session of the test run, with Delta."""
+    from sluice.conf.settings import SparkSettings
+    from sluice.conf.spark import QUICK_START, spark_session
+
+    # Nothing of the session may land in the repository.
+    work = tmp_path_factory.mktemp("spark")
+    extra = QUICK_START | {"spark.sql.warehouse.dir": str(work / "warehouse"), "spark.local.dir": str(work / "local")}
+    session = spark_session(SparkSettings(driver_memory="1g"), "sluice-tests", extra)
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
