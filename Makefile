@@ -15,7 +15,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: serve
-serve: $(STAMP) ## Start the HTTP service (not part of this version: says so and fails)
+serve: $(STAMP) ## Start the HTTP service on http://127.0.0.1:8080, in ./sluice-data
 	@$(BIN)/sluice serve
 
 .PHONY: demo

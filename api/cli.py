@@ -1,4 +1,4 @@
-"""The `sluice` command. It grows with the service; what is not there yet says so."""
+"""The `sluice` command: settings, doctor and serve here, everything else in `commands`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from sluice.api.commands import bench, consume, produce, records, storage, topics
 from sluice.api.doctor import examine
 from sluice.conf.declare import keys_of
 from sluice.conf.errors import ConfigurationError
@@ -26,6 +27,14 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(topics.app, name="topics")
+app.add_typer(records.app, name="records")
+app.add_typer(bench.app, name="bench")
+app.command()(produce.produce)
+app.command()(consume.consume)
+app.command()(records.offsets)
+app.command()(storage.dump)
+app.command("log-dirs")(storage.log_dirs)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -93,14 +102,43 @@ def doctor(
 
 
 @app.command()
-def serve() -> None:
-    """Start the HTTP service (not part of this version)."""
-    typer.echo(
-        "sluice: the HTTP service is not part of this version. "
-        "What works today is the log store as a Python library (sluice.log_store); see README.md.",
-        err=True,
+def serve(
+    path: Annotated[
+        Path | None, typer.Option("--config", envvar="SLUICE_CONFIG", help="Settings file (TOML).", show_default=False)
+    ] = None,
+    root: Annotated[
+        str | None, typer.Option("--root", help="Storage root; default: the setting storage.root.", show_default=False)
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option("--host", help="Address; default: the setting server.host.", show_default=False)
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", min=0, max=65535, help="Port, 0 for any free one; default: the setting server.port."),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Serve on an address that others can reach, without tokens.")
+    ] = False,
+) -> None:
+    """Start the HTTP service. SIGTERM stops it in order."""
+    from sluice.api.main import serve as run  # the server is a heavy import that no other command needs
+    from sluice.log_store.errors import SluiceError
+
+    settings = _load(path)[0]
+    storage = settings.storage if root is None else dataclasses.replace(settings.storage, root=root)
+    server = dataclasses.replace(
+        settings.server,
+        host=settings.server.host if host is None else host,
+        port=settings.server.port if port is None else port,
     )
-    raise typer.Exit(code=1)
+    try:
+        run(dataclasses.replace(settings, storage=storage, server=server), insecure=insecure)
+    except ConfigurationError as error:
+        typer.echo(f"sluice: {error}", err=True)
+        raise typer.Exit(code=2) from error
+    except SluiceError as error:
+        typer.echo(f"sluice: {error.error}: {error.message}", err=True)
+        raise typer.Exit(code=1) from error
 
 
 def _load(path: Path | None) -> tuple[Settings, Mapping[str, str]]:

@@ -1,13 +1,18 @@
-"""`python -m bench [name …]`: run the benchmarks, print their figures, write bench/results/<name>.json."""
+"""`python -m bench [name …]`: run the benchmarks, print their figures, write bench/results/<name>.json.
+
+`growth` is the short form of a long run: `--full` is 100,000 versions and 1 GiB of WAL, `--versions N` any number.
+"""
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable
+from functools import partial
 
 from rich.console import Console
 
-from bench import acks, append, ingest, opening, parallel, read, requests
+from bench import acks, append, growth, ingest, merging, opening, parallel, read, requests
 from bench.figures import Findings, commit, machine
 from bench.harness import Neighbours
 
@@ -19,10 +24,19 @@ BENCHES: dict[str, Callable[[], Findings]] = {
     "acks": acks.run,
     "ingest": ingest.run,
     "requests": requests.run,
+    "merging": merging.run,
+    "growth": growth.run,
 }
 
 
-def main(names: list[str]) -> int:
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench")
+    parser.add_argument("names", nargs="*", metavar="name", help=", ".join(BENCHES))
+    parser.add_argument("--full", action="store_true", help="growth at its full size")
+    parser.add_argument("--versions", type=int, help="growth up to this many versions")
+    given = parser.parse_args(arguments)
+    names: list[str] = given.names
+    benches = BENCHES | {"growth": partial(growth.run, full=given.full, versions=given.versions)}
     console = Console(width=140)
     unknown = [name for name in names if name not in BENCHES]
     if unknown:
@@ -33,7 +47,7 @@ def main(names: list[str]) -> int:
     missed = []
     for name in names or BENCHES:
         neighbours = Neighbours()
-        findings = BENCHES[name]()
+        findings = benches[name]()
         findings.busy_elsewhere = neighbours.cores()
         findings.write()
         findings.show(console)

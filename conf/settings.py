@@ -224,6 +224,68 @@ class TopicSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """The HTTP service."""
+
+    host: str = setting(
+        "server.host",
+        "127.0.0.1",
+        "Address to listen on. Anything but loopback needs --insecure: there is no authentication yet.",
+        pattern=r"\S+",
+        pattern_doc="a host name or an address, not empty",
+    )
+    port: int = setting("server.port", 8080, "Port to listen on. 0: any free one.", minimum=0, maximum=65_535)
+    request_max_bytes: int = setting(
+        "request.max.bytes",
+        64 * MIB,
+        "Largest request body, before and after decompression.",
+        minimum=KIB,
+        maximum=GIB,
+    )
+    request_max_records: int = setting(
+        "request.max.records", 100_000, "Records of one JSON or base64 request.", minimum=1, maximum=10_000_000
+    )
+    request_memory_max_bytes: int = setting(
+        "request.memory.max.bytes",
+        512 * MIB,
+        "Bodies of all produce requests at work together; above it a request is answered 429.",
+        minimum=MIB,
+    )
+    request_timeout_ms: int = setting(
+        "request.timeout.ms",
+        30 * SECOND,
+        "How long a produce request waits for its acknowledgement if it does not say, and for its body to arrive.",
+        minimum=1,
+        maximum=HOUR,
+    )
+    fetch_threads: int = setting(
+        "fetch.threads", 4, "Threads that read files for fetches, or decode large bodies.", minimum=1, maximum=64
+    )
+    fetch_max_wait_ms: int = setting(
+        "fetch.max.wait.ms", MINUTE, "Upper limit of max_wait_ms, the wait of a long poll.", minimum=0, maximum=HOUR
+    )
+    fetch_max_waiting: int = setting(
+        "fetch.max.waiting",
+        20_000,
+        "Long polls that may wait at once; further ones are answered 429.",
+        minimum=1,
+        maximum=1_000_000,
+    )
+    shutdown_timeout_ms: int = setting(
+        "shutdown.timeout.ms",
+        20 * SECOND,
+        "How long a graceful stop waits for requests that are at work.",
+        minimum=SECOND,
+        maximum=10 * MINUTE,
+    )
+    ingest_hooks_allowed: str = setting(
+        "ingest.hooks.allowed",
+        "",
+        "Comma-separated dotted names of the hook classes that topics may name; nothing else is imported.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSettings:
     """The Spark sessions that Sluice itself starts."""
 
@@ -254,6 +316,7 @@ class Settings:
     log: LogSettings = field(default_factory=LogSettings)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     topics: TopicSettings = field(default_factory=TopicSettings)
+    server: ServerSettings = field(default_factory=ServerSettings)
     spark: SparkSettings = field(default_factory=SparkSettings)
 
 
@@ -263,6 +326,7 @@ GROUPS: Mapping[str, type[object]] = {
     "log": LogSettings,
     "cluster": ClusterSettings,
     "topics": TopicSettings,
+    "server": ServerSettings,
     "spark": SparkSettings,
 }
 

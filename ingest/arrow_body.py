@@ -44,7 +44,8 @@ def decode(body: bytes, *, now_ms: int, limits: IngestLimits = DEFAULT_LIMITS) -
         with pa.ipc.open_stream(buffer, options=pa.ipc.IpcReadOptions(use_threads=False)) as reader:
             _check_schema(reader.schema)
             parts = [_decode_batch(batch, start, now_ms, limits) for start, batch in _batches(reader, limits)]
-    except (pa.ArrowException, OSError, ValueError) as error:
+    # LookupError: a type that pyarrow has no class for, such as an interval of months.
+    except (pa.ArrowException, OSError, ValueError, LookupError) as error:
         raise InvalidRequest(f"body: is not a valid Arrow IPC stream: {str(error)[:200]}", field="body") from None
     refuse_empty(len(parts), "records")
     return parts[0] if len(parts) == 1 else _joined(parts)

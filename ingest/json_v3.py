@@ -203,11 +203,11 @@ def _bytes_of(given: Data | None, limits: IngestLimits, field: str) -> bytes | N
 
 def _string(data: msgspec.Raw, field: str) -> bytes | None:
     text = memoryview(data)
-    if len(text) and text[0] == ord('"'):
+    if text and text[0] == ord('"'):
         plain = bytes(text[1:-1])
         if b"\\" not in plain:
             return plain  # valid UTF-8 already, and a str could need four times as much
-    string = parse(_STRING, data, field) if len(text) else None
+    string = parse(_STRING, data, field) if text else None
     return None if string is None else string.encode()
 
 

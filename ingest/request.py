@@ -90,10 +90,9 @@ def binary_of(data: bytes, offsets: Int32s, valid: Bools | None) -> pa.Array:
 
 def bytes_column(values: Sequence[bytes | None]) -> pa.Array:
     """Like `pa.array`, which grows by doubling, so that large values take half of what they would."""
-    lengths = np.fromiter((0 if value is None else len(value) for value in values), np.int64, len(values))
-    if int(lengths.sum()) < 1 << 20:
+    if sum(map(len, filter(None, values))) < 1 << 20:
         return pa.array(values, pa.binary())
     offsets: Int32s = np.zeros(len(values) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
+    np.cumsum([len(value or b"") for value in values], out=offsets[1:])
     valid = np.array([value is not None for value in values], np.bool_) if None in values else None
     return binary_of(b"".join([value for value in values if value]), offsets, valid)

@@ -19,7 +19,7 @@ from sluice.log_store.producers import ProducerWindows
 from sluice.log_store.records import MAX_TIMESTAMP_MS, timestamp_bounds_ms, with_timestamp
 from sluice.log_store.runtime import Runtime
 from sluice.log_store.values import PartitionRef, ProducerStamp
-from sluice.log_store.wal_values import WalBatch
+from sluice.log_store.wal_values import WalBatch, WalStalled
 
 WAL_SOFT_LIMIT, WAL_HARD_LIMIT = 0.80, 0.95
 
@@ -147,7 +147,13 @@ class AppendQueue:
         return bool(self._batches) and self._on_its_way(self._batches[0])
 
     def _on_its_way(self, pending: Pending) -> bool:
-        return not self._runtime.always_wal or pending.logged in (Logged.QUEUED, Logged.YES)
+        if not self._runtime.always_wal or pending.logged is Logged.YES:
+            return True
+        # Behind a WAL whose disk refuses to write, what it has already can be committed and the rest cannot.
+        return pending.logged is Logged.QUEUED and not self._wal_stalled()
+
+    def _wal_stalled(self) -> bool:
+        return self._runtime.wal is not None and self._runtime.wal.stalled_since is not None
 
     def group(self) -> list[Pending]:
         """Everything that can become one version now. Its commit must wait until the WAL has all of it."""
@@ -168,7 +174,10 @@ class AppendQueue:
             return True
         if any(pending.logged is Logged.FAILED for pending in group):
             raise StorageError("the write-ahead log was closed before it had the batch")
-        return all(pending.logged is Logged.YES for pending in group)
+        done = all(pending.logged is Logged.YES for pending in group)
+        if not done and self._wal_stalled():
+            raise WalStalled("the write-ahead log cannot be written at the moment")
+        return done
 
     def committed(self, group: list[Pending]) -> list[tuple[Pending, Future[AppendResult], bool]]:
         """Take a committed group off the queue; returns whom to answer."""
@@ -177,6 +186,7 @@ class AppendQueue:
             self._batches.popleft()
             self._bytes -= pending.size
             answers += [(pending, future, duplicate) for _, future, duplicate in pending.waiters]
+            pending.waiters = []  # the WAL's callback may still come: each waiter is answered by one thread
         return answers
 
     def abandon(

@@ -6,6 +6,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import chain
 
 from sluice.log_store.errors import SluiceError, StorageError
@@ -30,6 +32,8 @@ class Background:
         self._dirty: set[PartitionLog] = set()
         self._scheduled = False
         self.housekeeping = Housekeeping(runtime)
+        # On its own: behind slow checkpoints the WAL would fill up.
+        self._syncing = ThreadPoolExecutor(1, thread_name_prefix="sluice-sync")
         self.sync_interval_s = sync_interval_s
 
     def troubles(self) -> list[str]:
@@ -61,9 +65,11 @@ class Background:
 
     def close(self) -> None:
         self.housekeeping.close()
+        self._syncing.shutdown(cancel_futures=True)
 
     def _submit_sync(self) -> None:
-        self.submit(self._sync_quietly)
+        with suppress(RuntimeError):  # closing: the last sync is done by hand
+            self._syncing.submit(logged, self._sync_quietly)
 
     def _sync_quietly(self) -> None:
         try:
@@ -90,7 +96,7 @@ class Background:
         if not dirty:
             return
         with self._runtime.sync_lock:
-            points: dict[PartitionRef, SyncPoint] = {}
+            points: dict[PartitionRef, SyncPoint | None] = {}
             paths: dict[PartitionLog, list[str]] = {}
             for partition in dirty:
                 paths[partition], points[partition.ref] = partition.durability.take()
@@ -107,7 +113,7 @@ class Background:
                 self._report(Finding(self._runtime.store.url, str(error), "the WAL is kept until a restart checks it"))
                 raise
             if self._runtime.wal is not None:
-                self._runtime.wal.note_synced(points)
+                self._runtime.wal.note_synced({ref: point for ref, point in points.items() if point is not None})
 
     # --- checkpoints ---------------------------------------------------------------------------
 
@@ -116,6 +122,8 @@ class Background:
             partition.checkpoint()
         except SluiceError as error:
             _log.warning("checkpoint of %s failed, the next one is tried later: %s", partition.ref.tp, error)
+        finally:
+            partition.durability.checkpoint_ended()
 
     # --- helpers -------------------------------------------------------------------------------
 

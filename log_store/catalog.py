@@ -39,6 +39,8 @@ class Catalog:
         self._lock = threading.Lock()
         self._ids = ProducerIds()
         self._unknown: tuple[Future[AppendResult], tuple[Record, ...]] | None = None
+        self._stale = False
+        """A change was answered as unknown: the log must be read before anything else is decided."""
         self._replayed_to = 0
         self.state = state
 
@@ -68,6 +70,8 @@ class Catalog:
 
     def _settle_unknown(self) -> None:
         """Wait for the last change. While its outcome is not known nothing may be decided on top of it."""
+        if self._stale:
+            self._read_again()
         if self._unknown is None:
             return
         future, records = self._unknown
@@ -78,12 +82,22 @@ class Catalog:
             raise RequestTimedOut(
                 f"the catalog could not commit in time; whether the change holds is not known{why}"
             ) from None
+        except RequestTimedOut:
+            # Answered, but not known: the record may be in the log. Only the log can tell.
+            self._unknown, self._stale = None, True
+            raise
         except BaseException:
             self._unknown = None
             raise
         self._unknown = None
         self.state.apply_all(records)
         self._replayed_to = result.base_offset + result.count
+
+    def _read_again(self) -> None:
+        if not self._partition.idle:
+            raise RequestTimedOut("an earlier change of the catalog is still on its way")
+        self.replay()
+        self._stale = False
 
     def _outcome(self, future: Future[AppendResult]) -> AppendResult:
         """Waits in small steps: on a disk that is full, waiting for longer cannot help."""

@@ -21,7 +21,7 @@ from sluice.log_store.delta_log import commit_path
 from sluice.log_store.errors import CorruptData, StorageError
 from sluice.log_store.partition_state import PartitionState
 from sluice.log_store.snapshot import FETCHES_AT_ONCE, checkpoint_path, last_checkpoint, state_path, try_checkpoint
-from sluice.log_store.store import Listing, Store, StoreConflict
+from sluice.log_store.store import Listing, Store, StoreConflict, StoreNotFound
 
 _log = logging.getLogger(__name__)
 KEPT_CHECKPOINTS = 2
@@ -32,6 +32,8 @@ class CleanUp:
     versions: int = 0
     checkpoints: int = 0
     states: int = 0
+    oldest: int | None = None
+    """The oldest version that was left, as far as it is known: where the next clean-up may begin."""
 
 
 def write_checkpoint(store: Store, folder: str, version: int, state: bytes) -> bool:
@@ -60,7 +62,7 @@ def write_checkpoint(store: Store, folder: str, version: int, state: bytes) -> b
 def _create(store: Store, folder: str, version: int) -> None:
     try:
         if store.local_path is not None:
-            DeltaTable(str(store.local_path / folder), version=version).create_checkpoint()
+            DeltaTable(f"{store.delta_uri}/{folder}", version=version).create_checkpoint()
         else:
             _create_aside(store, folder, version)
     except StorageError:
@@ -136,30 +138,70 @@ def _newest_good(store: Store, folder: str, versions: list[int]) -> list[int]:
     return list(islice(found, KEPT_CHECKPOINTS))
 
 
-def clean_log(store: Store, folder: str, *, older_than_ms: int, synced_version: int) -> CleanUp:
+def clean_log(
+    store: Store, folder: str, *, older_than_ms: int, synced_version: int, oldest: int | None = None
+) -> CleanUp:
     """Delete versions that two good checkpoints make superfluous and that are older than `older_than_ms` (wall time).
 
-    `synced_version`: nothing above it goes, whatever its age: the WAL still refers to it.
+    `synced_version`: nothing above it goes, whatever its age: the WAL still refers to it. `oldest`: what the last
+    clean-up left; on a local root nothing is listed then, because six hours of a busy partition are 400,000 files.
     """
+    if oldest is not None and store.local_path is not None:
+        return _clean_from(store, folder, oldest, older_than_ms, synced_version)
     listing = store.list(f"{folder}/_delta_log")
     checkpoints = _versions(listing)
-    states = sorted(int(item.name[6:26]) for item in store.list(f"{folder}/_sluice") if item.name.startswith("state-"))
+    states = _states(store, folder)
     good = _newest_good(store, folder, sorted(set(checkpoints) & set(states), reverse=True))
     if len(good) < KEPT_CHECKPOINTS:
         return CleanUp()
     keep_from = min(*good, synced_version)
-    versions = 0
+    versions, oldest = 0, keep_from
     for item in listing:
         # `n.crc` are delta-spark's version checksums: they go with their versions.
         if item.name[20:] not in (".json", ".crc") or not item.name[:20].isdigit():
             continue
-        if int(item.name[:20]) < keep_from and item.modified_ms < older_than_ms:
+        if int(item.name[:20]) >= keep_from:
+            continue
+        if item.modified_ms < older_than_ms:
             store.delete(f"{folder}/_delta_log/{item.name}")
             versions += 1
+        else:
+            oldest = min(oldest, int(item.name[:20]))
     old_checkpoints = [version for version in checkpoints if version < keep_from]
     for version in old_checkpoints:
         store.delete(checkpoint_path(folder, version))
     old_states = [version for version in states if version < keep_from]
     for version in old_states:
         store.delete(state_path(folder, version))
-    return CleanUp(versions, len(old_checkpoints), len(old_states))
+    return CleanUp(versions, len(old_checkpoints), len(old_states), oldest)
+
+
+def _clean_from(store: Store, folder: str, oldest: int, older_than_ms: int, synced_version: int) -> CleanUp:
+    """The same by number, from the oldest version on: versions are written in the order of their numbers."""
+    states = _states(store, folder)
+    good = _newest_good(store, folder, states[::-1])
+    if len(good) < KEPT_CHECKPOINTS:
+        return CleanUp(oldest=oldest)
+    keep_from = min(*good, synced_version)
+    versions = 0
+    while oldest < keep_from:
+        path = commit_path(folder, oldest)
+        try:
+            if store.stat(path).modified_ms >= older_than_ms:
+                break
+            store.delete(path)
+            versions += 1
+        except StoreNotFound:
+            pass
+        store.delete(f"{path.removesuffix('.json')}.crc")
+        oldest += 1
+    old = [version for version in states if version < keep_from]
+    for version in old:
+        store.delete(checkpoint_path(folder, version))
+        store.delete(state_path(folder, version))
+    return CleanUp(versions, len(old), len(old), oldest)
+
+
+def _states(store: Store, folder: str) -> list[int]:
+    names = [item.name for item in store.list(f"{folder}/_sluice")]
+    return sorted(int(name[6:26]) for name in names if name.startswith("state-"))

@@ -28,6 +28,7 @@ from sluice.log_store.os_files import explain
 from sluice.log_store.store import Store, StoreNotFound
 
 CLAIMS = "_sluice/claims"
+FAILED_LOOK_S = 1.0
 SERVICE, MAINTENANCE = "service", "maintenance"
 LEADER_KNOWN_S = 1.0
 """How long a fenced process repeats what it last found out about its successor: clients may ask often."""
@@ -138,6 +139,7 @@ class Leadership:
         self._fenced = False
         self._count = 0
         self._checked_at = clock.boottime()
+        self._failed: tuple[float, StorageError] | None = None
         self._leader = ""
         self._leader_asked_at = float("-inf")
         self.claim = claim
@@ -159,11 +161,16 @@ class Leadership:
         begun = self._clock.boottime()
         if max_age_s > 0 and begun - self._checked_at < max_age_s:
             return
+        if max_age_s > 0 and self._failed is not None and begun - self._failed[0] < FAILED_LOOK_S:
+            raise self._failed[1]  # storage is out: many threads ask, one look a second is enough
         try:
             self._store.stat(_claim_path(self.epoch + 1))
         except StoreNotFound:
-            self._checked_at = begun
+            self._checked_at, self._failed = begun, None
             return
+        except StorageError as error:
+            self._failed = (self._clock.boottime(), error)
+            raise
         self.fence("a newer claim exists")
         raise self.not_leader()
 

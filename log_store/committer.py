@@ -81,6 +81,11 @@ class Committer:
         self.problem: IntegrityError | None = None
 
     @property
+    def in_flight(self) -> tuple[DataFile, ...]:
+        """Files of the version in doubt: they may be live already."""
+        return () if self._attempt is None else self._attempt.commit.adds
+
+    @property
     def in_doubt(self) -> bool:
         return self._attempt is not None
 
@@ -114,6 +119,7 @@ class Committer:
             topic_id=self._ref.topic_id,
             partition=self._ref.partition,
             created_ms=self._runtime.clock.wall_ms(),
+            tombstones_s=-(-self._runtime.settings.file_delete_delay_ms * 4 // 3_000),
         )
 
     def append(self, append: Append, token: object) -> None:

@@ -115,6 +115,10 @@ class DataFile:
             raise CorruptCommit(f"the add action of {path} has no usable statistics: {error!r}", file=path) from error
 
 
+def _interval(seconds: int) -> str:
+    return f"interval {seconds} seconds" if seconds % 60 else f"interval {seconds // 60} minutes"
+
+
 def _iso(ms: int) -> str:
     seconds, millis = divmod(ms, 1000)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{millis:03d}Z"
@@ -135,12 +139,14 @@ class TableIdentity:
     partition: int
     created_ms: int
     format: int = FORMAT
+    tombstones_s: int = field(default=20 * 60, compare=False, repr=False)
+    """A little longer than removed files stay: nobody needs to know of them for longer."""
 
     def to_actions(self) -> list[dict[str, Any]]:
         configuration = {
             "delta.isolationLevel": "WriteSerializable",
             # Checkpoints carry a tombstone for every file removed within this time; the default is a week of them.
-            "delta.deletedFileRetentionDuration": "interval 20 minutes",
+            "delta.deletedFileRetentionDuration": _interval(self.tombstones_s),
             "sluice.format": str(self.format),
             "sluice.topic": self.topic,
             "sluice.topic.id": self.topic_id,

@@ -6,15 +6,30 @@ import threading
 from collections.abc import Callable
 
 from sluice.log_store.checkpoints import clean_log, write_checkpoint
-from sluice.log_store.delta_log import Commit, commit_path
+from sluice.log_store.delta_log import Commit, commit_path, decode_commit
 from sluice.log_store.errors import StorageError
 from sluice.log_store.partition_state import PartitionState
 from sluice.log_store.runtime import Runtime
+from sluice.log_store.store import Store, StoreNotFound
 from sluice.log_store.values import PartitionRef
 from sluice.log_store.wal_values import SyncPoint
 
 RETRY_SHARE = 10
 """A checkpoint that failed is tried again after a tenth of the interval between two."""
+
+
+def unsynced_files(store: Store, ref: PartitionRef, after: int, state: PartitionState) -> list[str]:
+    """Commits later than version `after`, and the files they added that are still live."""
+    paths: list[str] = []
+    live = {file.path for file in state.files}
+    for version in range(after + 1, state.version + 1):
+        try:
+            commit = decode_commit(version, store.get(commit_path(ref.folder, version)))
+        except StoreNotFound:
+            continue  # below a checkpoint, which is written only after everything in it was synced
+        paths.append(commit_path(ref.folder, version))
+        paths += [f"{ref.folder}/{file.path}" for file in commit.adds if file.path in live]
+    return paths
 
 
 class Durability:
@@ -28,27 +43,34 @@ class Durability:
         self._lock = lock
         self._state = state
         self._dirty: list[str] = []
+        self._point: SyncPoint | None = None
+        """What may be stated as synced once everything dirty is."""
         self._checkpointing = False
+        self._oldest: int | None = None
+        """The oldest commit file that is still there; None until a clean-up has looked."""
         self._not_before = -1
         """Version at which a checkpoint that failed is tried again: each try reads everything since the last one."""
         self.checkpointed = -1
         """Version of the newest checkpoint."""
 
     def committed_locked(self, commit: Commit) -> None:
+        """After the state has taken it. What a fenced process follows of its successor's log never comes here."""
+        self._point = SyncPoint(commit.version, self._state().end)
         self._dirty.append(commit_path(self._ref.folder, commit.version))
         self._dirty.extend(f"{self._ref.folder}/{file.path}" for file in commit.adds)
 
     def found_unsynced(self, paths: list[str]) -> None:
         """Files of versions that an earlier process committed and nobody is known to have synced."""
         with self._lock:
-            self._dirty = paths + self._dirty
+            self._dirty = list(dict.fromkeys(paths + self._dirty))
+            if self._point is None and (state := self._state()).exists:
+                self._point = SyncPoint(state.version, state.end)
 
-    def take(self) -> tuple[list[str], SyncPoint]:
+    def take(self) -> tuple[list[str], SyncPoint | None]:
         """Files to sync, and what may be stated once they are. The caller holds the sync lock."""
         with self._lock:
             dirty, self._dirty = self._dirty, []
-            state = self._state()
-            return dirty, SyncPoint(state.version, state.end)
+            return dirty, self._point
 
     def sync_now(self) -> None:
         """Make every committed version durable, and tell the WAL."""
@@ -60,7 +82,7 @@ class Durability:
                 with self._lock:
                     self._dirty = paths + self._dirty
                 raise
-            if self._runtime.wal is not None and point.version >= 0:
+            if self._runtime.wal is not None and point is not None:
                 self._runtime.wal.note_synced({self._ref: point})
 
     def checkpoint_due(self) -> bool:
@@ -87,8 +109,15 @@ class Durability:
             self.sync_now()
             if write_checkpoint(runtime.store, folder, version, snapshot) and runtime.wall.trusted():
                 cutoff = runtime.clock.wall_ms() - (retention_ms or runtime.settings.json_retention_ms)
-                clean_log(runtime.store, folder, older_than_ms=cutoff, synced_version=version)
+                cleaned = clean_log(
+                    runtime.store, folder, older_than_ms=cutoff, synced_version=version, oldest=self._oldest
+                )
+                self._oldest = cleaned.oldest
             self.checkpointed = version
             return version
         finally:
-            self._checkpointing = False
+            self.checkpoint_ended()
+
+    def checkpoint_ended(self) -> None:
+        """Whoever was told that one is due says so in any case, else none would ever be due again."""
+        self._checkpointing = False

@@ -143,6 +143,9 @@ class LogStore:
         for wal in self._other_wals:
             self._retire(wal)
         self._other_wals = []
+        if self.runtime.wal is not None:
+            # An entry of a full WAL is a few hundred bytes of index; `_synced` and `_in_wals` hold what is needed.
+            self.runtime.wal.forget_recovered()
         if self.runtime.leadership.claim.purpose == SERVICE:
             for meta in self.catalog.state.to_purge():
                 self._purge_later(meta)
@@ -212,9 +215,12 @@ class LogStore:
             if self._closed:
                 return
             self._closed = True
+            self.runtime.closing = True
             partitions = list(self._partitions.values())
         runtime = self.runtime
         clean = drain and not runtime.leadership.fenced and self.background.drain(partitions, DRAIN_TIMEOUT_S)
+        with self._lock:
+            partitions = list(self._partitions.values())
         for partition in partitions:
             partition.close()
         runtime.scheduler.close()
@@ -299,14 +305,17 @@ class LogStore:
         with self._lock:
             self._topic_logs.pop(meta.topic_id, None)
             gone = [self._partitions.pop((meta.topic_id, p), None) for p in range(meta.partitions)]
-        for partition in gone:
-            if partition is not None:
-                partition.close()
-                self.background.forget(partition)
-                self.runtime.tails.drop(partition.ref.folder)
+        closed = [partition for partition in gone if partition is not None]
+        for partition in closed:
+            partition.close()
+            self.background.forget(partition)
+            self.runtime.tails.drop(partition.ref.folder)
+        self._purge_later(meta)
+        for partition in closed:
+            # A WAL whose disk refuses to write keeps the entries; the next start finds that their topic is gone.
+            with suppress(WalStalled):
                 if self.runtime.wal is not None:
                     self.runtime.wal.release(partition.ref, forget=True)
-        self._purge_later(meta)
 
     def _purge_later(self, meta: TopicMeta) -> None:
         """The files of a deleted topic go after `file.delete.delay.ms`, for readers that still use them (I-9)."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -18,10 +19,12 @@ from sluice.log_store.merge import TIERS
 from sluice.log_store.merger import lower_priority, merge_once
 from sluice.log_store.partition import PartitionLog
 from sluice.log_store.runtime import Runtime
+from sluice.log_store.store import Listed
 from sluice.log_store.sweep import SweepChoice, choose_sweep
 
 _log = logging.getLogger(__name__)
 LOOK_EVERY_VERSIONS = TIERS[0][1]
+THOROUGH_EVERY_S = 3_600.0
 
 
 def logged(work: Callable[[], None]) -> None:
@@ -54,6 +57,8 @@ class _Watched:
     sweep_timer: bool = False
     queued: bool = False
     changed_at: float = field(default=0.0)
+    swept_at: float = field(default=float("-inf"))
+    """When its folder was looked through for what no commit names."""
 
 
 class Housekeeping:
@@ -63,13 +68,13 @@ class Housekeeping:
         self._watched: dict[PartitionLog, _Watched] = {}
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="sluice-merge", initializer=lower_priority)
         self._rest_until = 0.0
+        self._resting: deque[tuple[PartitionLog, bool]] = deque()
+        self._rest_timer = False
         self._started = runtime.clock.boottime()
         self.counters = Counters()
 
     def partition_changed(self, partition: PartitionLog) -> None:
         """A version was committed. Cheap: it runs on the commit thread."""
-        if not self._runtime.settings.merge_enable or partition.ref.topic.startswith("__"):
-            return
         version = partition.state.version
         with self._lock:
             watched = self._watched.setdefault(partition, _Watched(looked_at=version))
@@ -112,8 +117,10 @@ class Housekeeping:
     def _merge(self, partition: PartitionLog, *, quiet: bool) -> None:
         """One merge, then come back after a rest that keeps the share of a core below the setting."""
         clock = self._runtime.clock
-        if (rest := self._rest_until - clock.boottime()) > 0:
-            self._runtime.scheduler.after(rest, lambda: self._submit(lambda: self._merge(partition, quiet=quiet)))
+        if self._rest_until > clock.boottime():
+            with self._lock:
+                self._resting.append((partition, quiet))
+            self._go_on_after_rest()
             return
         with self._lock:
             if (watched := self._watched.get(partition)) is None:
@@ -121,10 +128,13 @@ class Housekeeping:
             watched.queued = False
         begun = clock.boottime()
         try:
-            merged = merge_once(partition, partition.config, quiet=quiet)
+            merged = None
+            if self._runtime.settings.merge_enable:
+                merged = merge_once(partition, partition.config, quiet=quiet)
         except SluiceError as error:
             self.counters.failures += 1
             _log.warning("merge of %s failed, the next look tries again: %s", partition.ref.tp, error)
+            self._go_on_after_rest()
             return
         busy = clock.boottime() - begun
         self._rest_until = begun + busy * 100 / self._runtime.settings.merge_cpu_percent
@@ -134,6 +144,24 @@ class Housekeeping:
             self.counters.merged_bytes += merged.bytes_before
             self._submit(lambda: self._merge(partition, quiet=quiet))
         self._sweep_later(partition, self._runtime.settings.file_delete_delay_ms)
+        self._go_on_after_rest()
+
+    def _go_on_after_rest(self) -> None:
+        """One timer, however many partitions wait."""
+        with self._lock:
+            if not self._resting or self._rest_timer:
+                return
+            self._rest_timer = True
+        rest = max(0.0, self._rest_until - self._runtime.clock.boottime())
+        self._runtime.scheduler.after(rest, self._rested)
+
+    def _rested(self) -> None:
+        with self._lock:
+            self._rest_timer = False
+            if not self._resting:
+                return
+            partition, quiet = self._resting.popleft()
+        self._submit(lambda: self._merge(partition, quiet=quiet))
 
     def _submit(self, work: Callable[[], None]) -> None:
         try:
@@ -156,8 +184,12 @@ class Housekeeping:
             if (watched := self._watched.get(partition)) is None:
                 return
             watched.sweep_timer = False
+            now = self._runtime.clock.boottime()
+            thorough = now - watched.swept_at >= THOROUGH_EVERY_S
+            if thorough:
+                watched.swept_at = now
         try:
-            choice = self.sweep(partition)
+            choice = self.sweep(partition, thorough=thorough)
         except SluiceError as error:
             self.counters.failures += 1
             _log.warning("sweep of %s failed, it is tried again: %s", partition.ref.tp, error)
@@ -166,12 +198,17 @@ class Housekeeping:
         if not self._runtime.wall.trusted():
             self._sweep_later(partition, self._runtime.settings.file_delete_delay_ms)
         elif choice.next_due_ms is not None:
-            self._sweep_later(partition, max(1_000, choice.next_due_ms - self._runtime.clock.wall_ms()))
+            # In company: one sweep for each file would look through all the others every time.
+            least = max(1_000, self._runtime.settings.file_delete_delay_ms // 20)
+            self._sweep_later(partition, max(least, choice.next_due_ms - self._runtime.clock.wall_ms()))
 
-    def sweep(self, partition: PartitionLog) -> SweepChoice:
-        """Delete what may be deleted now. Nothing while wall time is not to be trusted (R-13)."""
+    def sweep(self, partition: PartitionLog, *, thorough: bool = True) -> SweepChoice:
+        """Delete what may be deleted now. Nothing while wall time is not to be trusted (R-13).
+
+        `thorough` looks through the folder for what no commit names, which costs a look at each of its files.
+        """
         runtime = self._runtime
-        if not runtime.wall.trusted():
+        if not runtime.wall.trusted() or runtime.sync_failed is not None:
             return SweepChoice()
         folder = partition.ref.folder
         delay_ms = max(partition.config.file_delete_delay_ms, runtime.settings.file_delete_delay_ms)
@@ -179,18 +216,27 @@ class Housekeeping:
         # this process is older than the delay, whatever was removed before it started is past its delay too.
         sure = runtime.clock.boottime() - self._started >= delay_ms / 1000
         live, removed = partition.known_files()
+        names = [Listed(name, 0, 0) for name in removed]
+        listing = runtime.store.list(folder) if thorough else names
+        if thorough:
+            # A checkpoint may know of removed files that an earlier process deleted.
+            partition.files_deleted(removed.keys() - {item.name for item in listing})
         choice = choose_sweep(
-            runtime.store.list(folder),
+            listing,
             live,
             removed,
             now_ms=runtime.clock.wall_ms(),
             delete_delay_ms=delay_ms,
             orphan_retention_ms=runtime.settings.orphan_retention_ms if sure else None,
         )
+        # To a process that was replaced its successor's files look like orphans. Where no newer claim exists now, no
+        # successor had written a file when the folder was listed.
+        runtime.leadership.confirm(0)
         for name in (*choice.removed, *choice.orphans):
             runtime.store.delete(f"{folder}/{name}")
         partition.files_deleted(choice.removed)
-        self.counters.leftovers_deleted += sweep_leftovers(runtime.store, folder, runtime.clock.wall_ms())
+        if thorough:
+            self.counters.leftovers_deleted += sweep_leftovers(runtime.store, folder, runtime.clock.wall_ms())
         self.counters.removed_deleted += len(choice.removed)
         self.counters.orphans_deleted += len(choice.orphans)
         return choice

@@ -87,6 +87,16 @@ def inspect(store: Store) -> ClusterLook | None:
     )
 
 
+def find_partition(store: Store, topic: str, partition: int) -> PartitionRef | None:
+    """Where a partition of a live topic, or of the catalog itself, is stored."""
+    if topic == METADATA_REF.topic and partition == METADATA_REF.partition:
+        return METADATA_REF
+    for meta in _catalog(store, []).topics():
+        if meta.name == topic and 0 <= partition < meta.partitions:
+            return meta.partition(partition)
+    return None
+
+
 def _catalog(store: Store, problems: list[str]) -> CatalogState:
     catalog = CatalogState()
     loaded = snapshot.load(store, METADATA_REF.folder)

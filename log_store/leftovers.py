@@ -23,10 +23,15 @@ def sweep_leftovers(store: Store, folder: str, now_ms: int) -> int:
     for path in _hidden(store.local_path / folder):
         target = path.with_name(path.name[1:].removesuffix(".crc"))
         orphaned = path.name.endswith(".crc") and not target.exists()
-        if orphaned or (path.name.endswith(".tmp") and _age_ms(path, now_ms) > TEMPORARY_AGE_MS):
+        if orphaned or (_is_others_temporary(path.name) and _age_ms(path, now_ms) > TEMPORARY_AGE_MS):
             path.unlink(missing_ok=True)
             gone += 1
     return gone
+
+
+def _is_others_temporary(name: str) -> bool:
+    """`.<token>-<pid>-<n>.tmp`: one of our own may be about to be linked, whatever the wall clock says of its age."""
+    return name.endswith(".tmp") and f"-{os.getpid()}-" not in name
 
 
 def _hidden(folder: Path) -> Iterator[Path]:

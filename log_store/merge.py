@@ -78,7 +78,9 @@ def _tiered(runs: list[list[DataFile]], target_bytes: int) -> MergeChoice | None
             for group in _at_most(run, limit):
                 # Smaller files in between come along, but only files of the tier make it worth rewriting them.
                 if sum(file.size >= floor for file in group) >= fan_in:
-                    taken = _fill(group, target_bytes)
+                    # Behind with its work it takes the newest, which are still in memory. Oldest first, a merger that
+                    # once fell behind would read everything from disk and fall behind for good.
+                    taken = _fill(group[-MOST_FILES:], target_bytes)
                     if len(taken) >= 2:
                         return MergeChoice(tuple(taken), f"{len(taken)} neighbours below {limit} bytes")
         floor = limit

@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -97,7 +97,7 @@ def _encode(
     encoder = FileEncoder(*codec(config.compression_type))
     waiting: list[pa.RecordBatch] = []
     size = 0
-    for batch in reader.scan(partition.runtime.store, partition.ref.folder, files, start, end):
+    for batch in _rows(partition, files, start, min(end, files[-1].end_offset)):
         waiting.append(batch)
         size += batch.nbytes
         if size >= ROW_GROUP_BYTES:
@@ -106,6 +106,17 @@ def _encode(
     if waiting:
         encoder.write(pa.Table.from_batches(waiting))
     return encoder.finish()
+
+
+def _rows(partition: PartitionLog, files: Sequence[DataFile], start: int, end: int) -> Iterator[pa.RecordBatch]:
+    """The rows of neighbouring files. Those that were just appended are still in memory: opening a hundred files of a
+    few rows each is most of the cost of merging them."""
+    runtime, folder = partition.runtime, partition.ref.folder
+    cached_from, tables = runtime.tails.between(folder, start, end)
+    on_disk = [file for file in files if file.base_offset < cached_from]
+    yield from reader.scan(runtime.store, folder, on_disk, start, cached_from)
+    for table in tables:
+        yield from table.to_batches()
 
 
 def lower_priority() -> None:

@@ -21,7 +21,7 @@ from sluice.log_store.append_queue import AppendQueue
 from sluice.log_store.claims import SERVICE
 from sluice.log_store.committer import NEWEST_KNOWN_S, Committer
 from sluice.log_store.delta_log import Commit, DataFile
-from sluice.log_store.durability import Durability
+from sluice.log_store.durability import Durability, unsynced_files
 from sluice.log_store.errors import (
     CorruptCommit,
     IntegrityError,
@@ -44,7 +44,7 @@ from sluice.log_store.segmenting import write_group
 from sluice.log_store.store import StoreNotFound
 from sluice.log_store.topic import TopicConfig
 from sluice.log_store.values import TOPIC_MODE_BIT, PartitionRef, ProducerStamp
-from sluice.log_store.wal_values import WalBatch
+from sluice.log_store.wal_values import WalBatch, WalStalled
 
 _log = logging.getLogger(__name__)
 
@@ -135,6 +135,12 @@ class PartitionLog:
         self.open()
         return self._queue.windows
 
+    def windows_now(self) -> ProducerWindows:
+        """A copy: producers come while the caller looks through it."""
+        self.open()
+        with self._lock:
+            return self._queue.windows.copy()
+
     def view(self) -> tuple[list[DataFile], int, int, int]:
         """(files, how many of them count, log start, high watermark), consistent with each other."""
         with self._lock:
@@ -148,7 +154,8 @@ class PartitionLog:
         """(names of live files, removed files that are still to be deleted)"""
         self.open()
         with self._lock:
-            return {file.path for file in self._state.files}, dict(self._state.removed)
+            live = {file.path for file in (*self._state.files, *self._committer.in_flight)}
+            return live, dict(self._state.removed)
 
     def files_deleted(self, names: Iterable[str]) -> None:
         with self._lock:
@@ -171,7 +178,7 @@ class PartitionLog:
     def _open_locked(self) -> None:
         if self._opened:
             return
-        loaded, begun = self._load()
+        loaded, begun, synced = self._load()
         identity = loaded.state.identity
         if identity is not None and identity.topic_id != self.ref.topic_id:
             raise UnknownTopicId(f"{self.ref.folder} belongs to another incarnation of {self.ref.topic}")
@@ -182,12 +189,17 @@ class PartitionLog:
             self._queue = AppendQueue(self.ref, self.runtime, self._state)
             self.durability.checkpointed = loaded.checkpoint
             self._opened = True
+        leadership = self.runtime.leadership
+        if self.runtime.always_wal and not leadership.after_clean_release and not leadership.fenced:
+            # Versions of a process that died before it had synced them: no later sync point may pass over them.
+            store = self.runtime.store
+            self.durability.found_unsynced(unsynced_files(store, self.ref, synced, loaded.state))
         if loaded.problem is not None:
             _log.error("%s refuses produce: %s", self.ref.tp, loaded.problem)
 
-    def _load(self) -> tuple[snapshot.Loaded, float]:
-        """Repair and load; and when the look at the newest version began."""
-        reached = self.runtime.before_open(self.ref, False)
+    def _load(self) -> tuple[snapshot.Loaded, float, int]:
+        """Repair and load; when the look at the newest version began; and up to which version all was synced."""
+        reached = synced = self.runtime.before_open(self.ref, False)
         begun = self.runtime.clock.boottime()
         loaded = snapshot.load(self.runtime.store, self.ref.folder)
         if isinstance(loaded.problem, CorruptCommit) or loaded.state.version < reached:
@@ -201,7 +213,7 @@ class PartitionLog:
                 f"{loaded.state.end}",
                 version=missing,
             )
-        return loaded, begun
+        return loaded, begun, max(synced, loaded.checkpoint)
 
     def prepare(self) -> None:
         """Open and claim, so that offsets can be given: until the claim stands, another leader might still append."""
@@ -277,7 +289,7 @@ class PartitionLog:
         return future
 
     def _refuse_if_unwritable(self) -> None:
-        if self._closed:
+        if self._closed or self.runtime.closing:
             raise NotLeader(f"{self.ref.tp} is being closed")
         if self.runtime.leadership.claim.purpose != SERVICE:
             raise NotLeader("this process leads for maintenance: it appends no rows of its own (R-2)")
@@ -336,7 +348,9 @@ class PartitionLog:
         with self._lock:
             pending.logged = Logged.YES if error is None else Logged.FAILED
             self._logged.notify_all()
-            answered = [waiter for waiter in pending.waiters if waiter[0] is Acks.LEADER or refusal is not None]
+            # What the WAL cannot say does not concern acks=all: its commit will tell.
+            final = error is not None or isinstance(refusal, NotLeader)
+            answered = [waiter for waiter in pending.waiters if waiter[0] is Acks.LEADER or final]
             pending.waiters = [waiter for waiter in pending.waiters if waiter not in answered]
             log_start = self._state.log_start
             self._kick_locked()
@@ -389,6 +403,8 @@ class PartitionLog:
             self._retry_s, self._stalled_since, self._stalled_by = 0.0, None, None
         except NotLeader as error:
             self._give_up(error)
+        except WalStalled:
+            pass  # what the WAL has is tried again at once, the rest when the WAL has it
         except StorageError as error:
             self._commit_failed(error)
         except IntegrityError as problem:
@@ -411,7 +427,11 @@ class PartitionLog:
             now = self.runtime.clock.wall_ms()
             # The files are written while the WAL is being fsynced; only the commit has to wait for it.
             append = write_group(group, self._committer, self._state.active, self._config(), now)
-            self._wait_for_wal(group)
+            try:
+                self._wait_for_wal(group)
+            except StorageError:
+                self._committer.drop_files(append.files)
+                raise
             self._committer.append(append, group)
 
     def _wait_for_wal(self, group: list[Pending]) -> None:
@@ -540,21 +560,36 @@ class PartitionLog:
         return replayed
 
     def apply_plan(self, plan: Plan) -> int:
-        """Check and commit a plan; returns its version, durable. A repeat of the same id answers the same."""
+        """Check and commit a plan; returns its version, durable. A repeat of the same id answers the same.
+
+        Producers wait while a version is put, so nothing is synced meanwhile.
+        """
+        self.open()
+        if plan.plan_id not in self._state.plans:
+            self._check_added(plan)
+            # Whoever wrote the new files: they are on disk before the commit that removes the old ones (R-6).
+            self.runtime.sync([f"{self.ref.folder}/{file.path}" for file in plan.adds])
         with self._commit:
             self._prepare_locked(self._own_wal)
             self._committer.finish()
             if (version := self._state.plans.get(plan.plan_id, -1)) < 0:
                 removed = check_plan(self._state, plan)
                 self._check_added(plan)
-                # Whoever wrote the new files: they are on disk before the commit that removes the old ones (R-6).
-                self.runtime.store.sync([f"{self.ref.folder}/{file.path}" for file in plan.adds])
-                version = self._committer.plan(plan, removed)
+                version = self._commit_plan(plan, removed)
                 if plan.kind not in ROWS_UNCHANGED:
                     self.runtime.tails.drop(self.ref.folder)
-            # Answered means durable: were an earlier version lost, recovery would remove this one too.
-            self.durability.sync_now()
+        # Answered means durable: were an earlier version lost, recovery would remove this one too.
+        self.durability.sync_now()
         return version
+
+    def _commit_plan(self, plan: Plan, removed: list[DataFile]) -> int:
+        try:
+            return self._committer.plan(plan, removed)
+        except StorageError:
+            # In doubt: brought to an end by the next commit, which must come even if nothing is appended (R-4).
+            with self._lock:
+                self._kick_locked()
+            raise
 
     def _check_added(self, plan: Plan) -> None:
         """Every added file must be there, whole, and young enough that no orphan sweep can be after it (R-6)."""
@@ -572,7 +607,9 @@ class PartitionLog:
     def checkpoint(self) -> int:
         """Forget idle producers, then write a checkpoint and clean the log before it."""
         # Those of topic mode go only when every partition of the topic may forget them: see TopicLog.
-        topic_mode = {producer_id for producer_id in self.windows if producer_id & TOPIC_MODE_BIT}
+        self.open()
+        with self._lock:
+            topic_mode = {producer_id for producer_id in self._queue.windows if producer_id & TOPIC_MODE_BIT}
         self.expire_producers(self.runtime.clock.wall_ms(), topic_mode)
         # Never below the topic's own delay: a reader that planned by version must find it (R-3).
         retention_ms = max(self.runtime.settings.json_retention_ms, self.config.file_delete_delay_ms)

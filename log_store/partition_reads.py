@@ -50,11 +50,11 @@ class PartitionReads:
             if offset >= end:
                 self._raise_if_stopped()
                 return Fetched(end, start, Rows([], offset))
-            batches = self._cached(offset, end)
+            batches, stop = self._cached(offset, end)
             if batches is None:
                 chosen = reader.files_between(files, count, offset, end)
                 batches = reader.scan(self._runtime.store, self._folder, chosen, offset, end)
-            return Fetched(end, start, reader.take(batches, offset, end, max_records, max_bytes))
+            return Fetched(end, start, reader.take(batches, offset, stop, max_records, max_bytes))
 
         return self._replanned(attempt)
 
@@ -133,10 +133,11 @@ class PartitionReads:
         if self._partition.problem is not None:
             raise self._partition.problem
 
-    def _cached(self, offset: int, end: int) -> Iterator[pa.RecordBatch] | None:
+    def _cached(self, offset: int, end: int) -> tuple[Iterator[pa.RecordBatch] | None, int]:
+        """(cached rows, None if there are none; the offset up to which they, or else the files, are complete)"""
         tails = self._runtime.tails.get(self._folder, offset)
         if not tails:
-            return None
+            return None, end
 
         def batches() -> Iterator[pa.RecordBatch]:
             for tail in tails:
@@ -144,7 +145,7 @@ class PartitionReads:
                 if low < high:
                     yield from tail.rows.slice(low - tail.base_offset, high - low).to_batches()
 
-        return batches()
+        return batches(), min(end, tails[-1].end_offset)
 
     def _replanned(self, attempt: Callable[[], _T]) -> _T:
         """Run a read; when a file vanished under it, plan the same offsets on a newer snapshot (I-9)."""

@@ -7,7 +7,7 @@ the same: one `apply`, so that all three agree (I-6). Nothing here does I/O.
 from __future__ import annotations
 
 import zlib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -118,12 +118,26 @@ class PartitionState:
         if not commit.removes:
             self.files.extend(commit.adds)
             return
-        gone = set(commit.removes)
-        kept = [file for file in self.files if file.path not in gone]
-        if len(kept) + len(gone) != len(self.files):
+        gone = {self.position(path) for path in commit.removes}
+        if -1 in gone or len(gone) != len(commit.removes):
             raise CorruptCommit(f"version {commit.version} removes a file that is not live", version=commit.version)
-        self.files = sorted([*kept, *commit.adds], key=lambda file: file.base_offset)
+        # Only what lies between the first and the last of them is looked at: a merge is a few neighbours among many.
+        first, last = min(gone), max(gone) + 1
+        kept = [file for index, file in enumerate(self.files[first:last], first) if index not in gone]
+        low = self.files[first].base_offset
+        high = self.files[last - 1].end_offset
+        inside = all(low <= file.base_offset and file.end_offset <= high for file in commit.adds)
+        middle = sorted([*kept, *commit.adds], key=lambda file: file.base_offset)
+        files = [*self.files[:first], *middle, *self.files[last:]]
+        self.files = files if inside else sorted(files, key=lambda file: file.base_offset)
         self.removed.update(dict.fromkeys(commit.removes, commit.timestamp_ms))
+
+    def position(self, path: str) -> int:
+        """Where a live file stands in `files`; -1 if it is not live. Names begin with the base offset (I-4)."""
+        if not path[:20].isdigit():
+            return next((index for index, file in enumerate(self.files) if file.path == path), -1)
+        index = bisect_left(self.files, int(path[:20]), key=lambda file: file.base_offset)
+        return index if index < len(self.files) and self.files[index].path == path else -1
 
     def record_producer(self, entry: list[int]) -> None:
         producer_id, epoch, sequence, count, base_offset, append_ms, partitions, crc, body_count = entry

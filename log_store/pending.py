@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 
@@ -90,9 +91,8 @@ class Pending:
 
 def settle(future: Future[AppendResult], outcome: AppendResult | BaseException) -> None:
     """Answer a waiter, once. One that gave up before its batch was queued is passed over."""
-    if future.done():
-        return
-    if isinstance(outcome, BaseException):
-        future.set_exception(outcome)
-    else:
-        future.set_result(outcome)
+    with suppress(InvalidStateError):
+        if isinstance(outcome, BaseException):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)

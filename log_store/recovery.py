@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 import zlib
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sluice.log_store import steps
 from sluice.log_store.delta_log import Commit, commit_path, decode_commit
+from sluice.log_store.durability import unsynced_files
 from sluice.log_store.errors import CorruptCommit, CorruptData, IntegrityError
 from sluice.log_store.partition import PartitionLog
 from sluice.log_store.partition_state import PartitionState
@@ -20,7 +22,7 @@ from sluice.log_store.snapshot import load
 from sluice.log_store.store import Store, StoreNotFound
 from sluice.log_store.values import OffsetRange, PartitionRef
 from sluice.log_store.wal import Wal
-from sluice.log_store.wal_values import SyncPoint, WalEntryRef
+from sluice.log_store.wal_values import ParkedFile, SyncPoint, WalEntryRef
 
 _log = logging.getLogger(__name__)
 
@@ -97,27 +99,18 @@ def _damaged_files(
     return None
 
 
-def _unsynced_files(store: Store, ref: PartitionRef, synced: SyncPoint | None, state: PartitionState) -> list[str]:
-    paths = []
-    live = {file.path for file in state.files}
-    for version in range((synced.version if synced else -1) + 1, state.version + 1):
-        try:
-            commit = decode_commit(version, store.get(commit_path(ref.folder, version)))
-        except StoreNotFound:
-            continue  # below a checkpoint
-        paths.append(commit_path(ref.folder, version))
-        paths += [f"{ref.folder}/{file.path}" for file in commit.adds if file.path in live]
-    return paths
-
-
 def check_files(store: Store, folder: str, commit: Commit, live: set[str]) -> None:
-    """Are the data files of a commit there, of the right size, with the right checksum?"""
+    """Are the data files of a commit there, of the right size, with the right checksum?
+
+    One that was merged away since counts as well while it is there: should the merge turn out to be torn, it is live
+    again. What is not live may be gone.
+    """
     for file in commit.adds:
-        if file.path not in live:
-            continue  # merged away since
         try:
             data = store.get(f"{folder}/{file.path}")
         except StoreNotFound as error:
+            if file.path not in live:
+                continue
             raise CorruptData(f"{file.path} is missing") from error
         if len(data) != file.size:
             raise CorruptData(f"{file.path} has {len(data)} bytes instead of {file.size}")
@@ -143,6 +136,11 @@ def _remove_from(
 ) -> bool:
     """Remove versions from the top downward, so that a kill on the way leaves a shorter bad tail, never a gap."""
     base = _end_before(store, ref.folder, first_bad)
+    if synced is not None and first_bad <= synced.version:
+        # It was on disk once, so this is no torn write: a person must look, and what the WAL still holds may be old.
+        action = "at or below what was synced: refused, nothing removed"
+        report.add(Finding(str(ref.tp), f"version {first_bad}: {why}", action, base, max(base, synced.end_offset)))
+        return False
     seen = max([base, *(_end_of(store, ref.folder, version) for version in (first_bad, *above))])
     reach = in_wal.end if in_wal is not None and in_wal.start <= base < in_wal.end else base
     end = max(seen, reach)
@@ -267,10 +265,15 @@ def recover_wal(
 ) -> None:
     """Repair and replay every partition of this WAL that is `wanted`. `partition_of` is None for deleted topics."""
     scan = wal.recovered
-    parked = {(file.ref.topic_id, file.ref.partition): file for file in scan.parked if file.ref is not None}
+    parked: defaultdict[tuple[str, int], list[ParkedFile]] = defaultdict(list)
+    for file in scan.parked:
+        if file.ref is not None:
+            parked[file.ref.topic_id, file.ref.partition].append(file)
     for key in sorted({*scan.entries, *parked}):
         # A parked partition refuses produce, so what was parked is older than whatever the log holds.
-        entries = [*(parked[key].entries if key in parked else ()), *scan.entries.get(key, ())]
+        # Parking that failed half-way and was tried again leaves several files with the same batches.
+        aside = sorted((e for f in parked.get(key, ()) for e in f.entries), key=lambda e: (e.base_offset, e.epoch))
+        entries = [*aside, *scan.entries.get(key, ())]
         if not entries or not wanted(entries[0].ref):
             continue
         ref = entries[0].ref
@@ -282,7 +285,8 @@ def recover_wal(
         elif _recover_partition(wal, store, ref, entries, partition, report) and key in parked:
             # The parked copy is the durable one: it may go only when the lake has the rows for good.
             partition.durability.sync_now()
-            wal.unpark(parked[key].path)
+            for file in parked[key]:
+                wal.unpark(file.path)
 
 
 def _all_synced(entries: list[WalEntryRef], synced: SyncPoint | None) -> bool:
@@ -297,8 +301,11 @@ def _recover_partition(
             synced = wal.recovered.sync_points.get((ref.topic_id, ref.partition))
             partition.open()
             # The WAL is cut only over what is known to be on disk, so what the last process left must be synced too.
-            partition.durability.found_unsynced(_unsynced_files(store, ref, synced, partition.state))
-            partition.runtime.on_dirty(partition)
+            # Of a damaged log only the part below the damage is known: no older sync point may be stated for it.
+            if partition.problem is None:
+                after = -1 if synced is None else synced.version
+                partition.durability.found_unsynced(unsynced_files(store, ref, after, partition.state))
+                partition.runtime.on_dirty(partition)
         return replay_partition(wal, ref, entries, partition, report)
     except IntegrityError as error:
         report.add(Finding(str(ref.tp), error.message, "its WAL entries are kept until it is repaired"))

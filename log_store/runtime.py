@@ -40,6 +40,8 @@ class Runtime:
     sync_lock: threading.Lock = field(default_factory=threading.Lock)
     """One bulk sync at a time, else a sync point could be stated over files that another thread is still syncing.
     Taken after a partition's commit mutex, never before it."""
+    closing: bool = False
+    """Nothing more is accepted: what was accepted is being committed."""
     sync_failed: StorageError | None = None
     """Why nothing can be called synced any more, until a restart has checked what is on disk."""
     before_open: Callable[[PartitionRef, bool], int] = field(default=lambda _ref, _torn: -1)

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sluice.log_store.delta_log import (
@@ -147,20 +148,26 @@ def try_checkpoint(store: Store, folder: str, version: int) -> PartitionState | 
     return state
 
 
+def _actions(rows: pa.Table, kind: str) -> pa.ChunkedArray:
+    """Each row of a checkpoint holds one action: those of one kind."""
+    column = rows.column(kind)
+    return column.filter(column.is_valid())
+
+
 def _read_checkpoint(store: Store, path: str, state: PartitionState) -> None:
     with store.open_input(path) as source:
-        rows = pq.read_table(source, columns=["add", "remove", "txn", "metaData"]).to_pylist()
-    files, txns = [], {}
-    for row in rows:
-        if (add := row["add"]) is not None:
-            files.append(DataFile.from_action({**add, "tags": dict(add["tags"] or [])}))
-        elif (remove := row["remove"]) is not None:
-            state.removed[unquote(remove["path"])] = remove["deletionTimestamp"] or 0
-        elif (txn := row["txn"]) is not None:
-            txns[txn["appId"]] = txn["version"]
-        elif (metadata := row["metaData"]) is not None:
-            configuration = dict(metadata["configuration"] or [])
-            state.identity = TableIdentity.from_metadata({**metadata, "configuration": configuration})
+        rows = pq.read_table(source, columns=["add", "remove", "txn", "metaData"])
+    adds = _actions(rows, "add").to_pylist()
+    files = [DataFile.from_action({**add, "tags": dict(add["tags"] or [])}) for add in adds]
+    # A busy partition has a thousand times more tombstones than files: they never become dictionaries.
+    removes = _actions(rows, "remove")
+    names, times = (pc.struct_field(removes, field).to_pylist() for field in ("path", "deletionTimestamp"))
+    for name, when in zip(names, times, strict=True):
+        state.removed[unquote(name) if "%" in name else name] = when or 0
+    txns = {txn["appId"]: txn["version"] for txn in _actions(rows, "txn").to_pylist()}
+    for metadata in _actions(rows, "metaData").to_pylist():
+        configuration = dict(metadata["configuration"] or [])
+        state.identity = TableIdentity.from_metadata({**metadata, "configuration": configuration})
     if (txns.get(TXN_EPOCH), txns.get(TXN_END), txns.get(TXN_START)) != (state.epoch, state.end, state.log_start):
         raise CorruptCommit(f"checkpoint {path} disagrees with the state snapshot beside it")
     state.files = sorted(files, key=lambda file: file.base_offset)

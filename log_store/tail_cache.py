@@ -6,8 +6,13 @@ import threading
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
+from itertools import islice
 
 import pyarrow as pa
+
+ENTRY_BYTES = 2_048
+"""What a table costs beside its data (measured): a record alone in its version is mostly this."""
+MOST_TAILS = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,7 @@ class TailCache:
         return self._size
 
     def add(self, partition: str, base_offset: int, end_offset: int, rows: pa.Table) -> None:
-        size = rows.nbytes
+        size = rows.nbytes + ENTRY_BYTES
         if size > self._budget:
             # Nothing older may stay in front of a hole.
             self.drop(partition)
@@ -54,11 +59,27 @@ class TailCache:
                 del self._tails[partition]
 
     def get(self, partition: str, offset: int) -> list[Tail]:
-        """The cached runs from the one that holds `offset` on; empty when it is not cached."""
+        """The cached runs from the one that holds `offset` on, not all if there are many; empty if it is not cached."""
         with self._lock:
-            tails = list(self._tails.get(partition, ()))
-        index = bisect_right(tails, offset, key=lambda tail: tail.base_offset) - 1
-        return tails[index:] if index >= 0 and offset < tails[-1].end_offset else []
+            tails = self._tails.get(partition)
+            if not tails or not tails[0].base_offset <= offset < tails[-1].end_offset:
+                return []
+            index = bisect_right(tails, offset, key=lambda tail: tail.base_offset) - 1
+            return list(islice(tails, index, index + MOST_TAILS))
+
+    def between(self, partition: str, start: int, end: int) -> tuple[int, list[pa.Table]]:
+        """What is cached of the rows from `start` to `end`: where it begins (`end` if nothing is), and the rows."""
+        with self._lock:
+            tails = self._tails.get(partition)
+            if not tails or tails[-1].end_offset < end:
+                return end, []
+            index = max(0, bisect_right(tails, start, key=lambda tail: tail.base_offset) - 1)
+            found = [tail for tail in islice(tails, index, None) if tail.base_offset < end]
+        rows = []
+        for tail in found:
+            low, high = max(start, tail.base_offset), min(end, tail.end_offset)
+            rows.append(tail.rows.slice(low - tail.base_offset, high - low))
+        return max(start, found[0].base_offset) if found else end, rows
 
     def drop(self, partition: str) -> None:
         with self._lock:

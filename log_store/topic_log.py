@@ -51,8 +51,10 @@ class TopicLog:
             return self._append_idempotent(split, acks, stamp)
 
     def _append_idempotent(self, split: Split, acks: Acks, stamp: ProducerStamp) -> TopicAppend:
+        self._expire_when_due()
         if self._windows is None:
-            self._windows = TopicWindows.merge({p: self._partition(p).windows for p in range(self._partitions())})
+            numbers = range(self._partitions())
+            self._windows = TopicWindows.merge({number: self._partition(number).windows_now() for number in numbers})
         stamp = replace(stamp, partitions=self._partitions())
         verdict = self._windows.check(stamp)
         if isinstance(verdict, BelowWindow):
@@ -74,7 +76,7 @@ class TopicLog:
         self._expired_at = clock.boottime()
         now = clock.wall_ms()
         partitions = [self._partition(number) for number in range(self._partitions())]
-        active = frozenset[int]().union(*(partition.windows.active(now) for partition in partitions))
+        active = frozenset[int]().union(*(partition.windows_now().active(now) for partition in partitions))
         for partition in partitions:
             partition.expire_producers(now, active)
         self._windows = None

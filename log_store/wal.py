@@ -124,7 +124,7 @@ class Wal:
 
     def forget_recovered(self) -> None:
         """Recovery is over: let go of the index. Sync points and entries themselves stay."""
-        self.recovered = WalScan()
+        self.recovered = WalScan(sync_points=self.recovered.sync_points, findings=self.recovered.findings)
 
     def append(self, batch: WalBatch, done: Done) -> None:
         """Queue a batch. `done(None)` comes from the writer's thread, in the order of the calls, once it is fsynced.
@@ -201,9 +201,9 @@ class Wal:
     def unpark(self, path: Path) -> None:
         """The parked entries are committed: delete their file."""
         with self._lock, _storage_errors(f"cannot delete {path}"):
-            del self._parked[path]
-            path.unlink()
+            path.unlink(missing_ok=True)
             sync_folder(path.parent)
+            self._parked.pop(path, None)
 
     def set_aside(self, ref: PartitionRef, batches: Iterable[WalBatch], reason: str) -> Path:
         """Keep entries that must not be replayed (R-2) where people find them, then release them here."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.support.s3_server import S3Server
 
 _TESTS = Path(__file__).parent
-_FOLDER_ORDER = ("unit", "property", "contract", "fault", "disk", "s3", "spark")
+_FOLDER_ORDER = ("unit", "property", "contract", "http", "http_client", "fault", "disk", "s3", "spark")
 
 # A developer's own settings must not decide a test. Where this machine keeps the jars is not a setting of ours.
 for _name in [name for name in os.environ if name.startswith("SLUICE_")]:

@@ -37,3 +37,6 @@ MANY_PARTITIONS = _count(1_000, 10_000)
 
 FUZZ_BODIES = _count(2_000, 10_000)
 """Mutated request bodies given to each decoder."""
+
+HTTP_BODIES = _count(200, 10_000)
+"""Hostile bodies sent to each produce call over HTTP."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,4 +63,6 @@ def bench(disks: Disks, tmp_path: Path) -> Iterator[Bench]:
     bench.end()
 
 
-Start = Callable[..., Process]
+def need_ext4() -> None:
+    if shutil.which("mkfs.ext4") is None or not Path("/dev/loop-control").exists():
+        pytest.skip("no mkfs.ext4 or no loop devices")

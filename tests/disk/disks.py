@@ -88,8 +88,11 @@ class Disks:
 
     def read_only(self, at: Path) -> None:
         """Every path below becomes read-only. A plain remount is refused while a file is open for writing."""
-        self.run("mount", "--bind", str(at), str(at))
-        self.run("mount", "-o", "remount,bind,ro", str(at))
+        aside = at.with_name(f"{at.name}-aside")
+        aside.mkdir(exist_ok=True)
+        self.run("mount", "--bind", str(at), str(aside))
+        self.run("mount", "-o", "remount,bind,ro", str(aside))
+        self.run("mount", "--move", str(aside), str(at))
 
     def writable(self, at: Path) -> None:
         self.unmount(at)

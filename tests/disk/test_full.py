@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.disk.conftest import Bench
+from tests.disk.conftest import Bench, need_ext4
 from tests.support.harness import SMALL, Process, boottime, wait_until
 from tests.support.history import History
 
@@ -36,6 +36,10 @@ def _settings(bench: Bench, case: str) -> dict[str, Any]:
     if case == "both":
         bench.disks.mount_tmpfs(bench.root, 24)
         return SMALL
+    if case == "ext4":
+        need_ext4()
+        bench.disks.mount_ext4(bench.root.with_suffix(".img"), bench.root, 32)
+        return SMALL
     bench.disks.mount_tmpfs(bench.root, 64 if case == "wal" else 12)
     bench.disks.mount_tmpfs(bench.wal, 4 if case == "wal" else 32)
     return (HOARDING if case == "wal" else SMALL) | {"wal_dir": str(bench.wal)}
@@ -62,7 +66,7 @@ def _until_all_are_told(bench: Bench, case: str, process: Process) -> None:
     wait_until(told, f"{FULL!r} told to all of {names}")
 
 
-@pytest.mark.parametrize("case", ["both", "root", "wal"])
+@pytest.mark.parametrize("case", ["both", "root", "wal", "ext4"])
 def test_full_disk_and_room_again(bench: Bench, case: str) -> None:
     """Section 2, I-1: each request gets an error that says why; room comes back and so do the acks, within 5 s."""
     settings = _settings(bench, case)

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from sluice.api.cli import app
@@ -56,10 +60,11 @@ def test_a_wrong_setting_is_one_line_and_exit_code_2(run):
     assert result.stderr.count("\n") == 1
 
 
-def test_serve_says_that_it_cannot_and_fails(run):
-    result = run("serve")
-    assert result.exit_code == 1
-    assert "not part of this version" in result.stderr
+def test_serve_refuses_an_address_that_others_can_reach(run, tmp_path: Path):
+    result = run("serve", "--root", str(tmp_path / "root"), "--host", "0.0.0.0", "--port", "0")
+    assert result.exit_code == 2
+    assert "only loopback is allowed; --insecure" in result.stderr
+    assert not (tmp_path / "root").exists()
 
 
 def test_a_secret_setting_is_not_shown(run):
@@ -88,3 +93,20 @@ def test_doctor_finds_a_damaged_partition_and_fails(run, tmp_root: Path):
     damaged = run("doctor", "--root", str(tmp_root))
     assert (healthy.exit_code, damaged.exit_code) == (0, 1)
     assert "t-0" in damaged.stdout
+
+
+def _commands(group: Any, prefix: str = "") -> Iterator[str]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{prefix}{name} ")
+        else:
+            yield prefix + name
+
+
+def test_the_manual_names_every_command_and_no_other():
+    text = (Path(__file__).parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
+    rows = [
+        row.split("|")[1] for row in re.findall(r"^\| `.*\|.*\|.*\|$", text.partition("## ")[0], flags=re.MULTILINE)
+    ]
+    named = {name for row in rows for name in re.findall(r"`([a-z -]+)`", row)}
+    assert named == set(_commands(typer.main.get_command(app)))

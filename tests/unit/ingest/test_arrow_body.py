@@ -225,6 +225,19 @@ def test_offsets_outside_the_data_are_refused(offsets: list[int]) -> None:
         decode(fine.replace(honest, np.array(offsets, np.int32).tobytes()), now_ms=NOW_MS)
 
 
+def test_a_type_that_pyarrow_does_not_know_is_refused() -> None:
+    """Found by fuzzing: an interval of months (type 11; a timestamp is 10) is a KeyError in pyarrow 26."""
+    body = ipc(pa.table({"value": ["a"], "timestamp": pa.array([5], pa.timestamp("s"))}))
+    tags = [at for at, byte in enumerate(body) if byte == 10]
+    refusals = []
+    for at in tags:
+        try:
+            decode(body[:at] + bytes([11]) + body[at + 1 :], now_ms=NOW_MS)
+        except InvalidRequest as error:
+            refusals.append(error.message)
+    assert any(message.endswith(": 21") for message in refusals)
+
+
 LIMITED = IngestLimits(max_body_bytes=1 << 20)
 
 

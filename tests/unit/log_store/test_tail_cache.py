@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.log_store.records import stored_table
-from sluice.log_store.tail_cache import TailCache
+from sluice.log_store.tail_cache import ENTRY_BYTES, MOST_TAILS, TailCache
 from tests.support.logs import batch
 
 
@@ -17,7 +17,7 @@ def rows(base: int, count: int, size: int = 10) -> pa.Table:
     return stored_table([batch(*["v" * size] * count)], base)
 
 
-SIZE = rows(0, 1).nbytes
+SIZE = rows(0, 1).nbytes + ENTRY_BYTES
 
 
 def test_from_the_run_that_holds_the_offset() -> None:
@@ -49,10 +49,26 @@ def test_oldest_out_whichever_partition() -> None:
 def test_too_large_for_the_cache_leaves_no_hole() -> None:
     cache = TailCache(3 * SIZE)
     cache.add("p", 0, 1, rows(0, 1))
-    cache.add("p", 1, 101, rows(1, 100))
+    cache.add("p", 1, 101, rows(1, 100, 100))
     cache.add("p", 101, 102, rows(101, 1))
     assert [tail.base_offset for tail in cache.get("p", 101)] == [101]
     assert cache.get("p", 0) == []
+
+
+def test_small_tables_cost_more_than_their_data() -> None:
+    """Section 7, memory: a million versions of one record each must not take gigabytes."""
+    cache = TailCache(100 * SIZE)
+    for base in range(1_000):
+        cache.add("p", base, base + 1, rows(base, 1))
+    assert len(cache._tails["p"]) == 100
+    assert 10 * rows(0, 1).nbytes < ENTRY_BYTES
+
+
+def test_a_read_takes_no_more_than_it_can_use() -> None:
+    cache = TailCache(2 * MOST_TAILS * SIZE)
+    for base in range(2 * MOST_TAILS):
+        cache.add("p", base, base + 1, rows(base, 1))
+    assert [tail.base_offset for tail in cache.get("p", 7)] == list(range(7, 7 + MOST_TAILS))
 
 
 def test_no_budget_is_no_cache() -> None:
@@ -74,7 +90,8 @@ def test_drop() -> None:
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 40), st.booleans()), max_size=60))
 def test_never_above_its_budget_and_never_with_a_hole(steps: list[tuple[str, int, bool]]) -> None:
     """Bounded memory, and per partition one contiguous run up to the newest row, or nothing."""
-    cache, budget = TailCache(2_000), 2_000
+    budget = 2_000 + 10 * ENTRY_BYTES
+    cache = TailCache(budget)
     ends = dict.fromkeys("abc", 0)
     for partition, count, drop in steps:
         if drop:

@@ -1,0 +1,193 @@
+"""Reading a topic by long poll, as an iterator.
+
+One partition is read by the caller's own thread. Several are read by a thread each, because a long poll waits for one
+partition only; they hand over through a short queue, so a slow caller holds them back.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal, Protocol, Self
+
+from sluice.api.client_values import At, Fetched, FetchedRecord, Last, PartitionOffsets, Start
+from sluice.log_store.errors import OffsetOutOfRange, SluiceError, UnknownTopicOrPartition
+
+QUEUED_BATCHES = 2
+STOP_CHECK_S = 0.1
+INFINITE = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderOptions:
+    start: Start = "earliest"
+    partitions: tuple[int, ...] | None = None
+    """None: all that the topic has when the reader is made."""
+    stop_at_end: bool = False
+    """Stop at what was the end when the reader was made, instead of waiting for more."""
+    max_wait_ms: int = 5_000
+    max_records: int = 5_000
+    max_bytes: int = 8 << 20
+    """Of one fetch."""
+    response_format: Literal["arrow", "json"] = "arrow"
+    out_of_range: Literal["error", "earliest", "latest"] = "error"
+    """Where to go on when the position is no longer, or not yet, in the log."""
+
+
+_Item = tuple[int, Fetched | SluiceError | None]
+"""From one partition: an answer, what went wrong, or its end."""
+
+
+class Source(Protocol):
+    """The calls a reader needs; SluiceClient has them."""
+
+    def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_records: int,
+        max_bytes: int,
+        max_wait_ms: int,
+        response_format: Literal["arrow", "json"],
+    ) -> Fetched: ...
+
+    def offsets(self, topic: str) -> list[PartitionOffsets]: ...
+
+    def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int: ...
+
+
+class Reader:
+    """Iterate over it for records; `positions` are the next offsets to read, to go on from later."""
+
+    def __init__(self, source: Source, topic: str, options: ReaderOptions | None = None) -> None:
+        self._source = source
+        self._topic = topic
+        self._options = options or ReaderOptions()
+        known = {entry.partition: entry for entry in source.offsets(topic)}
+        chosen = self._options.partitions if self._options.partitions is not None else tuple(known)
+        unknown = [number for number in chosen if number not in known]
+        if unknown:
+            raise UnknownTopicOrPartition(f"{topic} has no partition {unknown[0]}", partition=unknown[0])
+        self.ends = {number: known[number].latest for number in chosen}
+        """Where each partition ended when the reader was made."""
+        self.positions = {number: self._begin(known[number]) for number in chosen}
+        self._closed = threading.Event()
+
+    def __iter__(self) -> Iterator[FetchedRecord]:
+        for partition, fetched in self._fetches():
+            for record in fetched.records:
+                self.positions[partition] = record.offset + 1
+                yield record
+            self.positions[partition] = fetched.next_offset
+
+    def batches(self) -> Iterator[Fetched]:
+        """Whole answers, which is faster than one record at a time."""
+        for partition, fetched in self._fetches():
+            self.positions[partition] = fetched.next_offset
+            if fetched.records:
+                yield fetched
+
+    def close(self) -> None:
+        """Ends the iteration. Threads that wait in a long poll end with it."""
+        self._closed.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _fetches(self) -> Iterator[tuple[int, Fetched]]:
+        if len(self.positions) == 1:
+            (partition,) = self.positions
+            return ((partition, fetched) for fetched in self._pull(partition, self._closed))
+        return self._side_by_side()
+
+    def _side_by_side(self) -> Iterator[tuple[int, Fetched]]:
+        found: queue.Queue[_Item] = queue.Queue(QUEUED_BATCHES)
+        ended = threading.Event()  # of this iteration; the next one begins at the positions that it reached
+        for number in self.positions:
+            threading.Thread(
+                target=self._feed, args=(number, found, ended), name=f"sluice-reader-{number}", daemon=True
+            ).start()
+        running = len(self.positions)
+        try:
+            while running and not self._closed.is_set():
+                try:
+                    partition, item = found.get(timeout=STOP_CHECK_S)
+                except queue.Empty:
+                    continue
+                if item is None:
+                    running -= 1
+                elif isinstance(item, SluiceError):
+                    raise item
+                else:
+                    yield partition, item
+        finally:
+            ended.set()
+
+    def _feed(self, partition: int, found: queue.Queue[_Item], ended: threading.Event) -> None:
+        try:
+            for fetched in self._pull(partition, ended):
+                self._hand_over(found, (partition, fetched), ended)
+        except SluiceError as error:
+            self._hand_over(found, (partition, error), ended)
+        self._hand_over(found, (partition, None), ended)
+
+    def _hand_over(self, found: queue.Queue[_Item], item: _Item, ended: threading.Event) -> None:
+        while not (ended.is_set() or self._closed.is_set()):
+            try:
+                found.put(item, timeout=STOP_CHECK_S)
+            except queue.Full:
+                continue
+            return
+
+    def _pull(self, partition: int, ended: threading.Event) -> Iterator[Fetched]:
+        """The answers for one partition, one after the other, from its position."""
+        options, position, end = self._options, self.positions[partition], self.ends[partition]
+        while not (ended.is_set() or self._closed.is_set()):
+            if options.stop_at_end and position >= end:
+                return
+            try:
+                fetched = self._source.fetch(
+                    self._topic,
+                    partition,
+                    position,
+                    max_records=min(options.max_records, end - position if options.stop_at_end else INFINITE),
+                    max_bytes=options.max_bytes,
+                    max_wait_ms=options.max_wait_ms,
+                    response_format=options.response_format,
+                )
+            except OffsetOutOfRange:
+                if options.out_of_range == "error":
+                    raise
+                position = self._reset(partition, options.out_of_range)
+                continue
+            position = fetched.next_offset
+            yield fetched
+
+    def _reset(self, partition: int, to: Literal["earliest", "latest"]) -> int:
+        now = next(entry for entry in self._source.offsets(self._topic) if entry.partition == partition)
+        return now.earliest if to == "earliest" else now.latest
+
+    def _begin(self, known: PartitionOffsets) -> int:
+        start = self._options.start
+        if start == "earliest":
+            return known.earliest
+        if start == "latest":
+            return known.latest
+        if isinstance(start, At):
+            return self._source.offset_at(self._topic, known.partition, start.timestamp_ms)
+        if isinstance(start, Last):
+            return max(known.earliest, known.latest - start.count)
+        if isinstance(start, Mapping):
+            return start.get(known.partition, known.earliest)
+        assert isinstance(start, int)  # noqa: S101  # the other kinds are above
+        return start

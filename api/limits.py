@@ -1,0 +1,68 @@
+"""Request bodies and query parameters: sizes are checked before anything is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from starlette.requests import Request
+
+from sluice.api.errors import BodyTimedOut
+from sluice.api.service import Service
+from sluice.log_store.errors import InvalidRequest, Overloaded, RecordListTooLarge
+
+LONG_MAX = 2**63 - 1
+
+
+@asynccontextmanager
+async def received(request: Request, service: Service) -> AsyncIterator[bytes]:
+    """The body as it was sent, counted against the memory of all requests until the block ends."""
+    taken = 0
+    try:
+        most = service.settings.request_max_bytes
+        declared = request.headers.get("content-length", "")
+        if declared.isdecimal():
+            _refuse_larger(int(declared), most)
+            taken = _take(service, int(declared))
+        got, pieces = 0, []
+        try:
+            async with asyncio.timeout(service.settings.request_timeout_ms / 1000):
+                async for piece in request.stream():
+                    got += len(piece)
+                    _refuse_larger(got, most)
+                    if got > taken:
+                        taken += _take(service, got - taken)
+                    pieces.append(piece)
+        except TimeoutError:
+            raise BodyTimedOut("body: did not arrive in time", field="body") from None
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        yield body
+    finally:
+        service.bodies_bytes -= taken
+
+
+def _refuse_larger(size: int, most: int) -> None:
+    if size > most:
+        raise RecordListTooLarge(f"body: must not be larger than {most} bytes", field="body", limit=most)
+
+
+def _take(service: Service, size: int) -> int:
+    if service.bodies_bytes and service.bodies_bytes + size > service.settings.request_memory_max_bytes:
+        raise Overloaded("the requests at work need too much memory already", retry_after_s=1)
+    service.bodies_bytes += size
+    return size
+
+
+def whole_number(
+    values: Mapping[str, str], name: str, default: int | None = None, *, low: int = 0, high: int = LONG_MAX
+) -> int | None:
+    """A parameter or header that is a whole number; `default` where there is none."""
+    text = values.get(name)
+    if text is None:
+        return default
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= 19 and low <= int(text) <= high):
+        raise InvalidRequest(f"{name}: must be a whole number from {low} to {high}", field=name)
+    return int(text)

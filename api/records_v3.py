@@ -1,0 +1,247 @@
+"""v3 produce: `…/records` (one object, or concatenated objects with one report each) and `…/records:batch`.
+
+A record that is wrong does not harm the others. A body with a length is taken whole; a chunked one is answered while
+it arrives, piece by piece, so it may be as long as its sender likes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
+
+from sluice.api.appending import LARGE_BYTES, Target, append, topic_of
+from sluice.api.errors import JSON, UnsupportedMediaType, body_of
+from sluice.api.limits import received
+from sluice.api.produce import acks_of, timeout_of
+from sluice.api.routing import RawRoute
+from sluice.api.service import Service, service_of
+from sluice.ingest.bodies import decode_body
+from sluice.ingest.json_scan import ObjectSplitter
+from sluice.ingest.json_v3 import decode_batch, decode_records
+from sluice.ingest.limits import IngestLimits
+from sluice.ingest.request import NOT_GIVEN, Decoded, PartlyDecoded, refuse_empty
+from sluice.ingest.validate import validate
+from sluice.log_store.errors import (
+    ClientError,
+    InvalidRequest,
+    RecordListTooLarge,
+    SluiceError,
+    UnknownTopicOrPartition,
+)
+from sluice.log_store.records import micros_of
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+Json = dict[str, Any]
+_T = TypeVar("_T")
+_T_co = TypeVar("_T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    partition: int
+    offset: int
+
+
+class _Duplex(StreamingResponse):
+    """Answers while the body still arrives: nobody but the handler may take pieces of it off the connection."""
+
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        await super().__call__(scope, _nothing, send)
+
+
+async def _nothing() -> Message:
+    """A client that goes away is noticed where its body is read."""
+    never: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+    return await never
+
+
+async def records(request: Request) -> Response:
+    service, target = await _target(request)
+    if "content-length" not in request.headers:
+        return _Duplex(_reports_of_stream(request, service, target), media_type=JSON)
+    async with received(request, service) as sent:
+        body = await _plain(request, service, sent)
+        partly = await _decoded(service, body, _decode_whole)
+        found = await _append_partly(service, target, partly)
+    if len(found) == 1 and isinstance(found[0], SluiceError):
+        raise found[0]
+    return Response(b"\n".join(_reports(service, target, partly, found)), 200, media_type=JSON)
+
+
+async def records_batch(request: Request) -> Response:
+    service, target = await _target(request)
+    async with received(request, service) as sent:
+        body = await _plain(request, service, sent)
+        ids, partly = await _decoded(service, body, decode_batch)
+        found = await _append_partly(service, target, partly)
+    successes: list[Json] = []
+    failures: list[Json] = []
+    for index, name in enumerate(ids):
+        report = _report(service, target, partly, found, index)
+        (failures if isinstance(found[index], SluiceError) else successes).append({"id": name, **report})
+    return Response(msgspec.json.encode({"successes": successes, "failures": failures}), 207, media_type=JSON)
+
+
+class _Decode(Protocol[_T_co]):
+    def __call__(self, body: bytes, *, now_ms: int, limits: IngestLimits) -> _T_co: ...
+
+
+async def _decoded(service: Service, body: bytes, decode: _Decode[_T]) -> _T:
+    def work() -> _T:
+        return decode(body, now_ms=service.log.runtime.clock.wall_ms(), limits=service.limits)
+
+    return work() if len(body) < LARGE_BYTES else await service.reading(work)
+
+
+def _decode_whole(body: bytes, *, now_ms: int, limits: IngestLimits) -> PartlyDecoded:
+    splitter = ObjectSplitter(limits.max_object_bytes)
+    objects = splitter.feed(body)
+    splitter.finish()
+    refuse_empty(len(objects), "records")
+    if len(objects) > limits.max_records:
+        raise RecordListTooLarge(f"records: must not be more than {limits.max_records}", field="records")
+    return decode_records(objects, now_ms=now_ms, limits=limits)
+
+
+async def _target(request: Request) -> tuple[Service, Target]:
+    service = service_of(request)
+    service.check_cluster(request.path_params["c"])
+    media = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
+    if media != JSON:
+        raise UnsupportedMediaType(f"Content-Type: must be {JSON}", field="Content-Type")
+    meta = await topic_of(service, request.path_params["t"])
+    query = request.query_params
+    return service, Target(meta.name, None, acks_of(query), timeout_of(query, service))
+
+
+async def _plain(request: Request, service: Service, sent: bytes) -> bytes:
+    encoding = request.headers.get("content-encoding")
+    if encoding is None:
+        return sent
+    return await service.reading(lambda: decode_body(sent, encoding, max_bytes=service.limits.max_body_bytes))
+
+
+async def _reports_of_stream(request: Request, service: Service, target: Target) -> AsyncIterator[bytes]:
+    splitter = ObjectSplitter(service.limits.max_object_bytes)
+    try:
+        if request.headers.get("content-encoding", "identity") != "identity":
+            raise InvalidRequest("Content-Encoding: a stream of records must be plain", field="Content-Encoding")
+        async for piece in request.stream():
+            if objects := splitter.feed(piece):
+                now_ms = service.log.runtime.clock.wall_ms()
+                partly = decode_records(objects, now_ms=now_ms, limits=service.limits)
+                found = await _append_partly(service, target, partly)
+                yield b"\n".join([*_reports(service, target, partly, found), b""])
+            if service.waiting.stopping:
+                return
+        splitter.finish()
+    except SluiceError as error:
+        yield msgspec.json.encode(body_of(error))  # the stream cannot be followed any further
+    except ClientDisconnect:
+        return
+
+
+# --- append what can be appended -----------------------------------------------------------------
+
+
+async def _append_partly(service: Service, target: Target, partly: PartlyDecoded) -> dict[int, Stored | SluiceError]:
+    """What became of each record, by its place in the request."""
+    found: dict[int, Stored | SluiceError] = {failure.index: failure.error for failure in partly.failures}
+    if not partly.decoded.count:
+        return found
+    places = np.array(partly.indices)
+    try:
+        return found | await _append(service, target, partly.decoded, places)
+    except ClientError:
+        bad = _judge(service, target, partly.decoded)
+    found |= {int(places[index]): error for index, error in bad.items()}
+    good = np.array([index for index in range(partly.decoded.count) if index not in bad], np.int64)
+    if len(good):
+        wished = partly.decoded.explicit_partitions
+        rest = Decoded(partly.decoded.batch.take(pa.array(good)), None if wished is None else wished[good])
+        try:
+            found |= await _append(service, target, rest, places[good])
+        except SluiceError as error:
+            found |= {int(place): error for place in places[good]}
+    return found
+
+
+async def _append(
+    service: Service, target: Target, decoded: Decoded, places: np.ndarray[Any, np.dtype[np.int64]]
+) -> dict[int, Stored | SluiceError]:
+    outcome = await append(service, target, decoded)
+    found: dict[int, Stored | SluiceError] = {}
+    for number, part in outcome.parts.items():
+        result = part.result
+        for rank, place in enumerate(places[part.indices].tolist()):
+            offset = result if isinstance(result, SluiceError) else Stored(number, result.base_offset + rank)
+            found[place] = offset
+    return found
+
+
+def _judge(service: Service, target: Target, decoded: Decoded) -> Mapping[int, SluiceError]:
+    """Which records are to blame for a refusal, one by one."""
+    meta = service.log.topic(target.topic)
+    config, now_ms = meta.config(), service.log.runtime.clock.wall_ms()
+    bad: dict[int, SluiceError] = {}
+    for index in range(decoded.count):
+        wished = NOT_GIVEN if decoded.explicit_partitions is None else int(decoded.explicit_partitions[index])
+        try:
+            if wished != NOT_GIVEN:
+                meta.partition(wished)
+            validate(decoded.batch.slice(index, 1), config, now_ms)
+        except (ClientError, UnknownTopicOrPartition) as error:
+            bad[index] = error
+    return bad
+
+
+# --- reports -------------------------------------------------------------------------------------
+
+
+def _reports(
+    service: Service, target: Target, partly: PartlyDecoded, found: Mapping[int, Stored | SluiceError]
+) -> list[bytes]:
+    return [msgspec.json.encode(_report(service, target, partly, found, index)) for index in sorted(found)]
+
+
+def _report(
+    service: Service, target: Target, partly: PartlyDecoded, found: Mapping[int, Stored | SluiceError], index: int
+) -> Json:
+    stored = found[index]
+    if isinstance(stored, SluiceError):
+        told: Json = msgspec.to_builtins(body_of(stored))
+        return told
+    row = partly.indices.index(index) if partly.failures else index
+    batch = partly.decoded.batch
+    ms = int(micros_of(batch.column("timestamp").slice(row, 1))[0]) // 1000
+    return {
+        "error_code": 200,
+        "cluster_id": service.log.cluster_id,
+        "topic_name": target.topic,
+        "partition_id": stored.partition,
+        "offset": stored.offset,
+        "timestamp": (_EPOCH + timedelta(milliseconds=ms)).isoformat().replace("+00:00", "Z"),
+        "key": _described(batch, "key", row, partly.key_types[row]),
+        "value": _described(batch, "value", row, partly.value_types[row]),
+    }
+
+
+def _described(batch: pa.RecordBatch, column: str, row: int, kind: str | None) -> Json | None:
+    if kind is None:
+        return None
+    return {"type": kind, "size": pc.binary_length(batch.column(column)[row]).as_py() or 0}
+
+
+_TOPIC = "/v3/clusters/{c}/topics/{t}"
+ROUTES = [RawRoute("POST", f"{_TOPIC}/records", records), RawRoute("POST", f"{_TOPIC}/records:batch", records_batch)]

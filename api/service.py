@@ -1,0 +1,71 @@
+"""What the routes share: the log, its settings, counters, threads for what would block, and the wish to stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from starlette.requests import Request
+
+from sluice.api.errors import NotFound
+from sluice.api.metrics import Metrics
+from sluice.api.waiting import Bell, Waiting
+from sluice.conf.settings import Settings
+from sluice.ingest.hooks import HookLoader
+from sluice.ingest.limits import IngestLimits
+from sluice.log_store.engine import LogStore
+
+ADMIN_THREADS = 8
+"""Catalog calls wait for a commit; partitions that are opened wait for storage."""
+
+_T = TypeVar("_T")
+
+
+class Service:
+    """Belongs to one event loop; everything but the log and the pools is used from it alone."""
+
+    def __init__(self, log: LogStore, settings: Settings) -> None:
+        self.log = log
+        self.settings = settings.server
+        self.topics = settings.topics
+        self.limits = IngestLimits(
+            max_body_bytes=settings.server.request_max_bytes, max_records=settings.server.request_max_records
+        )
+        self.hooks = HookLoader.from_setting(settings.server.ingest_hooks_allowed)
+        self.metrics = Metrics()
+        self.waiting = Waiting(settings.server.fetch_max_waiting)
+        self.bell = Bell()
+        self.bodies_bytes = 0
+        """Bodies of produce requests that are in memory now."""
+        self.last_answer: tuple[object, bytes] = (None, b"")
+        """What the last small fetch found, and its body."""
+        self._admin = ThreadPoolExecutor(ADMIN_THREADS, thread_name_prefix="sluice-admin")
+        self._reads = ThreadPoolExecutor(settings.server.fetch_threads, thread_name_prefix="sluice-fetch")
+
+    async def blocking(self, work: Callable[[], _T]) -> _T:
+        """Run what waits for a commit or for storage."""
+        return await asyncio.get_running_loop().run_in_executor(self._admin, work)
+
+    async def reading(self, work: Callable[[], _T]) -> _T:
+        """Run what reads files or takes long to compute."""
+        return await asyncio.get_running_loop().run_in_executor(self._reads, work)
+
+    def check_cluster(self, cluster: str) -> str:
+        if cluster not in ("-", self.log.cluster_id):
+            raise NotFound(f"this is cluster {self.log.cluster_id}, not {cluster[:80]!r}", field="cluster_id")
+        return self.log.cluster_id
+
+    def stop(self) -> None:
+        """No request may hold up a graceful stop: long polls answer what they have."""
+        self.waiting.stop()
+
+    def close(self) -> None:
+        self._admin.shutdown(cancel_futures=True)
+        self._reads.shutdown(cancel_futures=True)
+
+
+def service_of(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service

@@ -1,0 +1,98 @@
+"""A real service in a process of its own: `sluice serve --port 0` on a folder.
+
+::
+
+    with running(tmp_path / "root") as server:
+        server.client.post("/topics/t", json={"records": [{"value": 1}]})
+        server.kill()                       # kill -9
+        server.start()                      # again, on the same root
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+START_S, STOP_S = 30.0, 30.0
+QUICK = {"SLUICE_COMMIT_INTERVAL_MS": "5", "SLUICE_CLAIM_RENEW_MS": "300", "SLUICE_CLAIM_TIMEOUT_MS": "1000"}
+
+
+class Server:
+    def __init__(self, root: Path, **settings: str) -> None:
+        self.root = root
+        self._settings = settings
+        self._process: subprocess.Popen[str] | None = None
+        self.client = httpx.Client()
+        self.url = ""
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "tests.support.server", "--root", str(self.root), "--port", "0"]
+        environment = os.environ | QUICK | self._settings
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        self._process = process
+        watchdog = threading.Timer(START_S, process.kill)
+        watchdog.start()
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        watchdog.cancel()
+        assert line.startswith("sluice listening on http://"), f"{line!r}, exit code {process.poll()}"
+        self.url = line.split()[-1]
+        self.client.close()
+        self.client = httpx.Client(base_url=self.url, timeout=20)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def threads(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/task"))
+
+    def signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def wait(self) -> int:
+        assert self._process is not None
+        code = self._process.wait(timeout=STOP_S)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        return code
+
+    def terminate(self) -> int:
+        """A graceful stop; its exit code."""
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        self.wait()
+
+    def close(self) -> None:
+        self.client.close()
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
+
+
+@contextmanager
+def running(root: Path, **settings: str) -> Iterator[Server]:
+    server = Server(root, **settings)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
+
+
+if __name__ == "__main__":
+    from sluice.api.cli import app
+
+    app(["serve", *sys.argv[1:]])
