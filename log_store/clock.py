@@ -18,6 +18,9 @@ class Clock(Protocol):
     def boottime(self) -> float:
         """Seconds since boot; never jumps, counts while suspended or stopped."""
 
+    def thread_cpu(self) -> float:
+        """Seconds of processor time that the calling thread has used."""
+
 
 class SystemClock:
     def wall_ms(self) -> int:
@@ -25,6 +28,9 @@ class SystemClock:
 
     def boottime(self) -> float:
         return time.clock_gettime(_DURATION_CLOCK)
+
+    def thread_cpu(self) -> float:
+        return time.thread_time()
 
 
 # CLOCK_MONOTONIC stops while a machine is suspended: a leader would wake believing no time had passed.
@@ -46,6 +52,9 @@ class ManualClock:
     def boottime(self) -> float:
         with self._lock:
             return self._boottime
+
+    def thread_cpu(self) -> float:
+        return 0.0
 
     def advance(self, seconds: float) -> None:
         with self._lock:

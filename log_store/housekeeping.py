@@ -126,7 +126,7 @@ class Housekeeping:
             if (watched := self._watched.get(partition)) is None:
                 return
             watched.queued = False
-        begun = clock.boottime()
+        begun, cpu = clock.boottime(), clock.thread_cpu()
         try:
             merged = None
             if self._runtime.settings.merge_enable:
@@ -136,8 +136,10 @@ class Housekeeping:
             _log.warning("merge of %s failed, the next look tries again: %s", partition.ref.tp, error)
             self._go_on_after_rest()
             return
-        busy = clock.boottime() - begun
-        self._rest_until = begun + busy * 100 / self._runtime.settings.merge_cpu_percent
+        # What it used, not how long it took: on a busy machine this thread waits most of the time, and would rest for
+        # as long again.
+        used = clock.thread_cpu() - cpu
+        self._rest_until = begun + used * 100 / self._runtime.settings.merge_cpu_percent
         if merged is not None:
             self.counters.merges += 1
             self.counters.merged_files += merged.files

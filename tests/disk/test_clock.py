@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from sluice.log_store.clock import ManualClock
 from sluice.log_store.engine import LogStore
 from sluice.log_store.errors import NotLeader
 from sluice.log_store.store import open_store
+from sluice.log_store.sweep import SweepChoice
 from tests.support.faulty_store import FaultyStore
 from tests.support.harness import SMALL, Process, check, table_path, versions
 from tests.support.logs import Cluster, append, append_one_by_one, batch, eventually, folder_cluster, stamp, values
@@ -104,7 +106,7 @@ def test_deletion_pauses_until_confirmed(cluster: Cluster, jump: int) -> None:
     assert values(log, "t")[:6] == [b"a", b"b", b"c", b"d", b"e", b"f"]
 
 
-def test_a_paused_sweep_of_a_quiet_partition_comes_back(tmp_root: Path) -> None:
+def test_a_paused_sweep_of_a_quiet_partition_comes_back(tmp_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """R-13: nobody writes to it any more, and still its removed files go once the clock is confirmed."""
     with folder_cluster(tmp_root, merge_enable=True, merge_quiet_ms=1000, file_delete_delay_ms=60_000) as cluster:
         log = cluster.open()
@@ -113,9 +115,21 @@ def test_a_paused_sweep_of_a_quiet_partition_comes_back(tmp_root: Path) -> None:
         cluster.tick(1)
         eventually(lambda: len(log.partition("t", 0).state.files) == 1)
         cluster.clock.jump(HOUR_S)
-        counters = log.background.housekeeping.counters
-        for _ in range(3):
+        housekeeping = log.background.housekeeping
+        counters, sweep, swept = housekeeping.counters, housekeeping.sweep, []
+
+        def counted(*arguments: Any, **options: Any) -> SweepChoice:
+            choice = sweep(*arguments, **options)
+            swept.append(choice)
+            return choice
+
+        monkeypatch.setattr(housekeeping, "sweep", counted)
+
+        def twice() -> bool:
             cluster.tick(61)
+            return len(swept) >= 2
+
+        eventually(twice)
         assert counters.removed_deleted == 0
         log.runtime.wall.confirm()
 

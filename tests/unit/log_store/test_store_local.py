@@ -6,6 +6,7 @@ import errno
 import os
 import resource
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -71,18 +72,23 @@ def test_a_read_only_file_system(store: LocalStore, monkeypatch: pytest.MonkeyPa
         WRITES[write](store)
 
 
-@pytest.fixture
-def small_files() -> Iterator[int]:
-    """A real short write: the kernel takes what fits and refuses the rest."""
+@contextmanager
+def small_files() -> Iterator[None]:
+    """A real short write: the kernel takes what fits and refuses the rest.
+
+    Only around the write itself: the limit is the whole process', and the test report may go to a file.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
-    yield 50_000
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_a_file_that_fits_only_in_part_is_taken_back(store: LocalStore, small_files: int, write: str) -> None:
-    with pytest.raises(StoreError) as caught:
+def test_a_file_that_fits_only_in_part_is_taken_back(store: LocalStore, write: str) -> None:
+    with small_files(), pytest.raises(StoreError) as caught:
         WRITES[write](store)
 
     assert caught.value.fields["errno"] == errno.EFBIG
