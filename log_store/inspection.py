@@ -12,8 +12,10 @@ import msgspec
 from sluice.log_store import reader, snapshot
 from sluice.log_store.catalog import METADATA_REF
 from sluice.log_store.catalog_state import CatalogState, TopicMeta
+from sluice.log_store.catalog_states import MetadataStates
 from sluice.log_store.claims import Claim, Renewal, newest_claim, renewal_of
 from sluice.log_store.errors import SluiceError
+from sluice.log_store.file_rows import FileVanished
 from sluice.log_store.store import Store, StoreNotFound
 from sluice.log_store.sweep import DATA_SUFFIX
 from sluice.log_store.values import PartitionRef
@@ -98,16 +100,16 @@ def find_partition(store: Store, topic: str, partition: int) -> PartitionRef | N
 
 
 def _catalog(store: Store, problems: list[str]) -> CatalogState:
-    catalog = CatalogState()
+    states = MetadataStates()
     loaded = snapshot.load(store, METADATA_REF.folder)
     state = loaded.state
     try:
         for batch in reader.scan(store, METADATA_REF.folder, state.files, state.log_start, state.end):
             for key, value in zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True):
-                catalog.apply(key, value)
-    except (SluiceError, reader.FileVanished) as error:
+                states.apply(key, value)
+    except (SluiceError, FileVanished) as error:
         problems.append(f"the catalog cannot be read: {error}")
-    return catalog
+    return states.catalog
 
 
 def _written(store: Store, meta: TopicMeta) -> Iterator[PartitionRef]:

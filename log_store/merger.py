@@ -1,7 +1,7 @@
 """Does what `merge` chose: reads neighbours, writes one file, hands the leader a plan. Never on the ack path.
 
-Bounded by construction: one merge at a time in the process, in a thread of low priority, one row group in memory
-beside the encoded output, and rests between merges that keep its share of a core below the setting.
+Bounded by construction: one merge at a time in the process, in a thread of low priority, a few row groups in
+memory beside the encoded output, and rests between merges that keep its share of a core below the setting.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sluice.log_store import reader
 from sluice.log_store.delta_log import DataFile
 from sluice.log_store.errors import PlanRefused
 from sluice.log_store.merge import choose_merge, choose_trim
-from sluice.log_store.parquet import ROW_GROUP_BYTES, EncodedFile, FileEncoder
+from sluice.log_store.parquet import EncodedFile, FileEncoder
 from sluice.log_store.partition import PartitionLog
 from sluice.log_store.plans import Plan, PlanKind
 from sluice.log_store.segments import segment_bounds
@@ -27,6 +27,8 @@ from sluice.log_store.topic import TopicConfig, codec
 
 _log = logging.getLogger(__name__)
 NICENESS = 10
+WRITE_BYTES = 8 * 1024 * 1024
+"""Rows gathered for one write, as Arrow; a few row groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ def _encode(
     for batch in _rows(partition, files, start, min(end, files[-1].end_offset)):
         waiting.append(batch)
         size += batch.nbytes
-        if size >= ROW_GROUP_BYTES:
+        if size >= WRITE_BYTES:
             encoder.write(pa.Table.from_batches(waiting))
             waiting, size = [], 0
     if waiting:

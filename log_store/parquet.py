@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 from sluice.log_store.errors import CorruptData
 from sluice.log_store.records import STORED_SCHEMA, micros_of
 
-ROW_GROUP_BYTES = 16 * 1024 * 1024
+ROW_GROUP_BYTES = 2 * 1024 * 1024
+"""Arrow bytes of a row group: what a fetch of one record has to decode. Larger ones compress and scan no better."""
 _TAIL = 8  # u32 footer length + the magic "PAR1"
 
 
@@ -69,7 +70,7 @@ def writer_options(codec: str = "zstd", level: int | None = 1, empty: Collection
 
 
 class FileEncoder:
-    """Encodes rows that come in offset order, in pieces: memory holds the encoded file and one row group."""
+    """Encodes rows that come in offset order, in pieces: memory holds the encoded file and what one call gave."""
 
     def __init__(self, codec: str = "zstd", level: int | None = 1, empty: Collection[str] = ()) -> None:
         self._sink = pa.BufferOutputStream()
@@ -108,7 +109,9 @@ class FileEncoder:
 
 
 def rows_per_group(table: pa.Table) -> int:
-    return int(max(1, table.num_rows * ROW_GROUP_BYTES // max(table.nbytes, 1)))
+    """Row groups of one write are of one size: no splinter at its end."""
+    groups = max(1, round(table.nbytes / ROW_GROUP_BYTES))
+    return int(max(1, -(-table.num_rows // groups)))
 
 
 def encode(table: pa.Table, codec: str = "zstd", level: int | None = 1) -> EncodedFile:
@@ -141,6 +144,11 @@ def open_file(source: pa.NativeFile, name: str, footer_crc: int | None) -> pq.Pa
     return file
 
 
+def reopened(source: pa.NativeFile, footer: pq.FileMetaData) -> pq.ParquetFile:
+    """A file whose footer was checked before. What is read together is fetched together."""
+    return pq.ParquetFile(source, metadata=footer, pre_buffer=True, page_checksum_verification=True)
+
+
 def _check_footer(source: pa.NativeFile, name: str, expected: int) -> None:
     size = source.size()
     if size < _TAIL + 4:
@@ -162,10 +170,10 @@ def read_groups(file: pq.ParquetFile, groups: list[int], name: str, columns: lis
     return table
 
 
-def group_offsets(file: pq.ParquetFile) -> list[tuple[int, int]]:
+def group_offsets(footer: pq.FileMetaData) -> list[tuple[int, int]]:
     """(first, last) offset of every row group: the fine offset index inside a merged file."""
     bounds = []
-    for index in range(file.metadata.num_row_groups):
-        statistics = file.metadata.row_group(index).column(0).statistics
+    for index in range(footer.num_row_groups):
+        statistics = footer.row_group(index).column(0).statistics
         bounds.append((statistics.min, statistics.max))
     return bounds

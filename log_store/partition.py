@@ -10,9 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -23,32 +21,30 @@ from sluice.log_store.committer import NEWEST_KNOWN_S, Committer
 from sluice.log_store.delta_log import Commit, DataFile
 from sluice.log_store.durability import Durability, unsynced_files
 from sluice.log_store.errors import (
-    CorruptCommit,
     IntegrityError,
     InvalidRequest,
     NotLeader,
-    PlanRefused,
     RequestTimedOut,
     SluiceError,
     StorageError,
-    UnknownTopicId,
 )
-from sluice.log_store.os_files import NEEDS_A_PERSON, explain
+from sluice.log_store.os_files import explain
+from sluice.log_store.partition_loading import load_partition
 from sluice.log_store.partition_state import PartitionState
 from sluice.log_store.pending import Acks, AppendResult, Logged, Pending, settle
+from sluice.log_store.plan_files import check_added
 from sluice.log_store.plans import ROWS_UNCHANGED, Plan, check_plan
 from sluice.log_store.producers import ProducerWindows
 from sluice.log_store.records import RECORD_SCHEMA, stored_table
 from sluice.log_store.runtime import Runtime
 from sluice.log_store.segmenting import write_group
-from sluice.log_store.store import StoreNotFound
+from sluice.log_store.stall import Stall
 from sluice.log_store.topic import TopicConfig
 from sluice.log_store.values import TOPIC_MODE_BIT, PartitionRef, ProducerStamp
 from sluice.log_store.wal_values import WalBatch, WalStalled
 
 _log = logging.getLogger(__name__)
 
-RETRY_FIRST_S, RETRY_MOST_S = 0.05, 2.0
 WAL_LOOK_S = 1.0
 NO_WAL = "none"
 
@@ -74,11 +70,7 @@ class PartitionLog:
         self.durability = Durability(ref, runtime, self._lock, lambda: self._state)
         self._running = False
         self._last_commit = float("-inf")
-        self._retry_s = 0.0
-        self._stalled_since: float | None = None
-        self._stalled_by: StorageError | None = None
-        self._parked: Path | None = None
-        self._refuses = False
+        self._stall = Stall(ref, runtime, self._logged_batches, self.durability.sync_now)
         self._listeners: list[Callable[[int], None]] = []
 
     # --- what is known -------------------------------------------------------------------------
@@ -99,17 +91,17 @@ class PartitionLog:
     @property
     def parked(self) -> bool:
         """It could not commit for too long and takes nothing more until it can."""
-        return self._refuses
+        return self._stall.refuses
 
     @property
     def stalled(self) -> str | None:
         """Why it cannot commit at the moment, in words; None if all is well."""
-        return None if self._stalled_by is None else self._stalled_by.message
+        return self._stall.why
 
     @property
     def hopeless(self) -> bool:
         """It cannot commit before somebody makes room."""
-        return self._hopeless(Acks.ALL) is not None
+        return self._stall.hopeless is not None
 
     @property
     def state(self) -> PartitionState:
@@ -178,10 +170,7 @@ class PartitionLog:
     def _open_locked(self) -> None:
         if self._opened:
             return
-        loaded, begun, synced = self._load()
-        identity = loaded.state.identity
-        if identity is not None and identity.topic_id != self.ref.topic_id:
-            raise UnknownTopicId(f"{self.ref.folder} belongs to another incarnation of {self.ref.topic}")
+        loaded, begun, synced = load_partition(self.runtime, self.ref)
         with self._lock:
             self._state = loaded.state
             self._committer = Committer(self.ref, self.runtime, self._state, self._on_won, begun)
@@ -196,24 +185,6 @@ class PartitionLog:
             self.durability.found_unsynced(unsynced_files(store, self.ref, synced, loaded.state))
         if loaded.problem is not None:
             _log.error("%s refuses produce: %s", self.ref.tp, loaded.problem)
-
-    def _load(self) -> tuple[snapshot.Loaded, float, int]:
-        """Repair and load; when the look at the newest version began; and up to which version all was synced."""
-        reached = synced = self.runtime.before_open(self.ref, False)
-        begun = self.runtime.clock.boottime()
-        loaded = snapshot.load(self.runtime.store, self.ref.folder)
-        if isinstance(loaded.problem, CorruptCommit) or loaded.state.version < reached:
-            reached = self.runtime.before_open(self.ref, True)
-            begun = self.runtime.clock.boottime()
-            loaded = snapshot.load(self.runtime.store, self.ref.folder)
-        if loaded.problem is None and loaded.state.version < reached:
-            missing = loaded.state.version + 1
-            loaded.problem = CorruptCommit(
-                f"version {missing} is missing, the log went up to version {reached}: it is cut off at offset "
-                f"{loaded.state.end}",
-                version=missing,
-            )
-        return loaded, begun, max(synced, loaded.checkpoint)
 
     def prepare(self) -> None:
         """Open and claim, so that offsets can be given: until the claim stands, another leader might still append."""
@@ -297,7 +268,7 @@ class PartitionLog:
             self.runtime.leadership.confirm(0)
         if self._committer.problem is not None:
             raise self._committer.problem
-        if self._refuses:
+        if self._stall.refuses:
             raise StorageError(f"{self.ref.tp} could not commit for too long: it is parked until storage works again")
 
     def _repeat_locked(
@@ -326,7 +297,7 @@ class PartitionLog:
         self, batch: pa.RecordBatch, acks: Acks, stamp: ProducerStamp | None, now: int, future: Future[AppendResult]
     ) -> AppendResult | None:
         """Give offsets and send the batch on its way; the answer, if it can be given at once."""
-        if (why := self._hopeless(acks)) is not None:
+        if acks is Acks.ALL and (why := self._stall.hopeless) is not None:
             raise StorageError(f"{self.ref.tp} cannot be committed: {why}")
         self._queue.admit(batch.nbytes, acks)
         pending = self._queue.accept(batch, now, stamp, log_append_time=self._config().log_append_time)
@@ -380,7 +351,7 @@ class PartitionLog:
         interval = self._config().commit_interval_ms
         if interval is None:
             interval = self.runtime.settings.commit_interval_ms
-        delay = max(self._last_commit + interval / 1000 - self.runtime.clock.boottime(), self._retry_s)
+        delay = max(self._last_commit + interval / 1000 - self.runtime.clock.boottime(), self._stall.retry_s)
         if delay <= 0:
             self._submit()
         else:
@@ -400,7 +371,7 @@ class PartitionLog:
         try:
             with self._commit:
                 self._commit_once()
-            self._retry_s, self._stalled_since, self._stalled_by = 0.0, None, None
+            self._stall.over()
         except NotLeader as error:
             self._give_up(error)
         except WalStalled:
@@ -458,31 +429,17 @@ class PartitionLog:
         for pending, future, duplicate in answers:
             settle(future, pending.result(log_start, duplicate))
         steps.reached("answered")
-        self._unpark()
+        if not self._queue:
+            self._stall.committed_all()
         self._notify()
         self.runtime.on_dirty(self)
 
     # --- when it does not go well --------------------------------------------------------------
 
     def _commit_failed(self, error: StorageError) -> None:
-        """Storage failed: everything stays queued and is tried again, in order, for as long as it takes."""
-        now = self.runtime.clock.boottime()
-        self._retry_s = min(max(self._retry_s * 2, RETRY_FIRST_S), RETRY_MOST_S)
-        self._stalled_by = error
-        if self._stalled_since is None:
-            self._stalled_since = now
-            _log.warning("%s cannot commit, trying again: %s", self.ref.tp, error)
-        if now - self._stalled_since > self.runtime.settings.partition_park_ms / 1000 and self._parked is None:
-            self._park()
-        if self._hopeless(Acks.ALL) is not None:
+        self._stall.failed(error)
+        if self._stall.hopeless is not None:
             self._tell_waiters(lambda _pending, acks: acks is Acks.ALL, error.message)
-
-    def _hopeless(self, acks: Acks) -> str | None:
-        """Why it makes no sense to wait for a commit: nothing but somebody who makes room can help."""
-        error = self._stalled_by
-        if acks is not Acks.ALL or error is None or error.fields.get("errno") not in NEEDS_A_PERSON:
-            return None
-        return error.message
 
     def wal_stalled(self, error: OSError) -> None:
         """The WAL's disk refuses to write: its entries stay queued, but nobody is kept waiting for them."""
@@ -496,38 +453,9 @@ class PartitionLog:
         for future in waiters:
             settle(future, RequestTimedOut(f"the outcome is not known yet: {why}"))
 
-    def _park(self) -> None:
-        """Copy what waits to a file of its own, so that this partition does not hold up the shared WAL."""
+    def _logged_batches(self) -> list[WalBatch]:
         with self._lock:
-            first, self._refuses = not self._refuses, True
-            batches = self._queue.logged_batches()
-        if first:
-            _log.error("%s is parked: it refuses produce until it can commit", self.ref.tp)
-        try:
-            if self.runtime.wal is not None and batches:
-                self._parked = self.runtime.wal.park(self.ref, batches)
-        except StorageError as error:
-            # Tried again with the next failed commit; until then the shared WAL keeps the batches.
-            _log.error("what waits for %s stays in the shared WAL: %s", self.ref.tp, error)
-
-    def _unpark(self) -> None:
-        """The parked copy is the durable one: it may go only when the lake has the rows for good."""
-        if not self._refuses or self._queue:
-            return
-        try:
-            if self._parked is not None and self.runtime.wal is not None:
-                self.durability.sync_now()
-                self.runtime.wal.unpark(self._parked)
-        except StorageError as error:
-            _log.warning("%s commits again but stays parked: %s", self.ref.tp, error)
-            self.runtime.scheduler.after(RETRY_MOST_S, self._unpark_later)
-            return
-        self._parked, self._refuses = None, False
-        _log.warning("%s commits again", self.ref.tp)
-
-    def _unpark_later(self) -> None:
-        with suppress(RuntimeError):  # the pool is shut down: the parked file waits for the next start
-            self.runtime.maintenance.submit(self._unpark)
+            return self._queue.logged_batches()
 
     def _give_up(self, error: SluiceError) -> None:
         """Fenced, or stopped by a foreign or damaged commit."""
@@ -566,7 +494,7 @@ class PartitionLog:
         """
         self.open()
         if plan.plan_id not in self._state.plans:
-            self._check_added(plan)
+            check_added(self.runtime, self.ref, plan)
             # Whoever wrote the new files: they are on disk before the commit that removes the old ones (R-6).
             self.runtime.sync([f"{self.ref.folder}/{file.path}" for file in plan.adds])
         with self._commit:
@@ -574,7 +502,7 @@ class PartitionLog:
             self._committer.finish()
             if (version := self._state.plans.get(plan.plan_id, -1)) < 0:
                 removed = check_plan(self._state, plan)
-                self._check_added(plan)
+                check_added(self.runtime, self.ref, plan)
                 version = self._commit_plan(plan, removed)
                 if plan.kind not in ROWS_UNCHANGED:
                     self.runtime.tails.drop(self.ref.folder)
@@ -590,19 +518,6 @@ class PartitionLog:
             with self._lock:
                 self._kick_locked()
             raise
-
-    def _check_added(self, plan: Plan) -> None:
-        """Every added file must be there, whole, and young enough that no orphan sweep can be after it (R-6)."""
-        oldest = self.runtime.clock.wall_ms() - self.runtime.settings.orphan_retention_ms // 2
-        for file in plan.adds:
-            try:
-                stat = self.runtime.store.stat(f"{self.ref.folder}/{file.path}")
-            except StoreNotFound as error:
-                raise PlanRefused(f"plan {plan.plan_id} adds {file.path}, which is not there") from error
-            if stat.size != file.size:
-                raise PlanRefused(f"{file.path} has {stat.size} bytes, plan {plan.plan_id} says {file.size}")
-            if stat.modified_ms < oldest:
-                raise PlanRefused(f"{file.path} is too old to be committed safely; write it again")
 
     def checkpoint(self) -> int:
         """Forget idle producers, then write a checkpoint and clean the log before it."""

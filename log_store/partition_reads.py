@@ -11,8 +11,9 @@ import pyarrow as pa
 from sluice.log_store import reader
 from sluice.log_store.delta_log import DataFile
 from sluice.log_store.errors import CorruptData, OffsetOutOfRange
+from sluice.log_store.file_rows import FileVanished
 from sluice.log_store.partition import PartitionLog
-from sluice.log_store.reader import FileVanished, Rows
+from sluice.log_store.reader import Rows
 from sluice.log_store.store import Store
 
 MAX_REPLANS = 10

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sluice.log_store.values import PartitionRef
 from sluice.log_store.wal_values import PartitionKey, Release, SyncPoint, key_of
@@ -64,9 +64,11 @@ class Ledger:
     def remember(self, release: Release) -> None:
         """Keep the release itself, for the files to come."""
         known = self.releases.setdefault(key_of(release.ref), [])
-        # One that covers the same or more and stands later makes an older one superfluous.
-        known[:] = [r for r in known if r.start < release.start or r.end > release.end]
-        known.append(release)
+        # One that covers the same or more and stands later makes an older one superfluous, but for what that one made
+        # be forgotten: an older file may still name the sync point. A point that came later is stated after it.
+        superseded = [r for r in known if release.start <= r.start and r.end <= release.end]
+        known[:] = [r for r in known if r not in superseded]
+        known.append(replace(release, forget=release.forget or any(r.forget for r in superseded)))
 
     def needed_releases(self, leaving: Iterable[int]) -> list[Release]:
         """Those that hide an entry of a file that is live or not yet gone for good: to be stated in the next file."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 from sluice.log_store.engine import LogStore
+from sluice.log_store.file_rows import RANGED_BYTES
 from sluice.log_store.merger import merge_once
 from sluice.log_store.pending import Acks
-from sluice.log_store.reader import WHOLE_FILE_BYTES
 from sluice.log_store.records import make_batch
 from tests.s3.bucket import Bucket
 from tests.support.faulty_proxy import FaultyProxy
@@ -56,13 +56,13 @@ def test_appends_merges_checkpoints_clean_up_and_a_moved_log_start(bucket: Bucke
 
 
 def test_of_a_large_file_only_what_is_read_is_fetched(bucket: Bucket, proxy: FaultyProxy) -> None:
-    """I-9, I-11: a file beyond 16 MiB is read by ranges, one row group at a time."""
+    """I-9, I-11: a file beyond 16 MiB is read by ranges, a few row groups at a time."""
     rows = [{"value": os.urandom(1 << 20), "timestamp": START_MS + n} for n in range(40)]
     with bucket.through(proxy.endpoint).lead(tail_cache_bytes=0, merge_enable=False) as log:
         log.create_topic(TOPIC)
         produce(log, TOPIC, rows)
         (file,) = log.partition(TOPIC, 0).state.files
-        assert file.size > 2 * WHOLE_FILE_BYTES
+        assert file.size > 2 * RANGED_BYTES
         assert _agree(bucket, log) == len(rows)
         before = len(proxy.requests)
         (batch,) = log.reads(TOPIC, 0).fetch(35, max_records=1).rows.batches

@@ -73,9 +73,9 @@ def test_a_partition_that_was_parked_twice_loses_nothing(tmp_root: Path, monkeyp
         last.logged = Logged.QUEUED
         with monkeypatch.context() as patch:
             patch.setattr(wal, "release", stalled)
-            partition._park()
+            partition._stall._park()
         last.logged = Logged.YES
-        partition._park()
+        partition._stall._park()
         log.close(drain=False)
         cluster.store.clear()
         # Names are random: the shorter copy is read last.

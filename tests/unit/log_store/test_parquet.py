@@ -76,7 +76,7 @@ def test_statistics_stand_only_where_readers_prune() -> None:
 def test_row_groups_are_an_offset_index(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 2_000)
     encoded = parquet.encode(stored_table([batch(*["v" * 50] * 100)], 1_000))
-    bounds = parquet.group_offsets(parquet.open_file(pa.BufferReader(encoded.data), "f", None))
+    bounds = parquet.group_offsets(parquet.open_file(pa.BufferReader(encoded.data), "f", None).metadata)
 
     assert len(bounds) > 2
     assert bounds[0][0] == 1_000

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sluice.log_store import parquet, reader
+from sluice.log_store import file_rows, parquet, reader
 from sluice.log_store.delta_log import DataFile
 from sluice.log_store.errors import CorruptData
 from sluice.log_store.records import stored_table
@@ -54,11 +54,12 @@ def test_rows_are_cut_exactly(store: FaultyStore) -> None:
     assert offsets(reader.scan(store, FOLDER, files, 12, 12)) == []
 
 
+@pytest.mark.parametrize("run_bytes", [10, 1_000, file_rows.RUN_BYTES])
 def test_of_a_large_file_only_the_needed_groups_are_decoded(
-    store: FaultyStore, monkeypatch: pytest.MonkeyPatch
+    store: FaultyStore, monkeypatch: pytest.MonkeyPatch, run_bytes: int
 ) -> None:
     monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 2_000)
-    monkeypatch.setattr(reader, "WHOLE_FILE_BYTES", 10)
+    monkeypatch.setattr(file_rows, "RUN_BYTES", run_bytes)
     file = put(store, 100, 200, size=40)
     decoded: list[int] = []
     real = parquet.read_groups
@@ -71,6 +72,9 @@ def test_of_a_large_file_only_the_needed_groups_are_decoded(
     assert offsets(reader.scan(store, FOLDER, [file], 150, 153)) == [150, 151, 152]
     assert len(decoded) == 1
     assert offsets(reader.scan(store, FOLDER, [file], 0, 999, readahead=2)) == list(range(100, 300))
+    decoded.clear()
+    bounded = reader.take(reader.scan(store, FOLDER, [file], 100, 300), 100, 300, max_records=3, max_bytes=1 << 20)
+    assert (bounded.count, bounded.next_offset, decoded) == (3, 103, [0])
 
 
 def test_a_file_with_other_rows_than_its_add_is_refused(store: FaultyStore) -> None:
@@ -94,7 +98,7 @@ def test_a_missing_file_is_named(store: FaultyStore) -> None:
     file = put(store, 0, 10)
     store.delete(f"{FOLDER}/{file.path}")
     for readahead in (0, 2):
-        with pytest.raises(reader.FileVanished) as caught:
+        with pytest.raises(file_rows.FileVanished) as caught:
             offsets(reader.scan(store, FOLDER, [file], 0, 20, readahead=readahead))
         assert caught.value.file == file
 

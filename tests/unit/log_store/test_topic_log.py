@@ -256,7 +256,7 @@ def test_one_partition_may_fail_and_the_other_succeed(cluster: Cluster) -> None:
     """SEMANTICS 1: errors are per partition."""
     log, _ = opened(cluster)
     log.partition("t", 1).prepare()
-    log.partition("t", 1)._refuses = True
+    log.partition("t", 1)._stall.refuses = True
     answer = log.append_topic("t", over_all("a"))
     assert isinstance(failure(answer.parts[1]), StorageError)
     assert answer.parts[0].result(WAIT_S).base_offset == 0

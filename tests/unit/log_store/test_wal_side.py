@@ -98,6 +98,20 @@ def test_only_forgetting_drops_the_sync_point(tmp_path: Path, forget: bool) -> N
         assert wal.recovered.sync_points.get(key_of(REF)) == (None if forget else SyncPoint(4, 1))
 
 
+def test_a_later_release_does_not_undo_forgetting(tmp_path: Path) -> None:
+    """The file with the sync point outlives the one that forgets it: what is stated anew must still forget."""
+    with open_wal(tmp_path) as wal:
+        append(wal, batch(0, OTHER))  # keeps the first file
+        wal.note_synced({REF: SyncPoint(4, 1)})
+    with open_wal(tmp_path) as wal:
+        wal.release(REF, forget=True)
+        wal.release(REF, forget=False)
+    for _ in range(3):
+        with open_wal(tmp_path) as wal:
+            assert wal.recovered.sync_points == {}
+            wal.release(REF, forget=False)
+
+
 def test_a_sync_point_after_forgetting_counts(tmp_path: Path) -> None:
     with open_wal(tmp_path) as wal:
         append(wal, batch(0), batch(0, OTHER))
