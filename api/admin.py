@@ -6,7 +6,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse
 
 from sluice.api.errors import body_of
-from sluice.api.models import DeleteRecords, NewProducer, PlanBody, ProducerModel, ResourceList
+from sluice.api.models import DeleteRecords, NewProducer, PlanBody
+from sluice.api.resource_models import AppliedPlan, DeletedRecords, ProducerModel, SegmentList
 from sluice.api.resources import Json
 from sluice.api.routing import LimitedRoute
 from sluice.api.service import Service
@@ -26,7 +27,12 @@ async def new_producer(request: Request, c: str, body: NewProducer) -> JSONRespo
     return JSONResponse({"producer_id": producer_id, "producer_epoch": epoch})
 
 
-@router.post(f"{_TOPIC}/records:delete", summary="Delete records before an offset")
+@router.post(
+    f"{_TOPIC}/records:delete",
+    summary="Delete records before an offset",
+    response_model=DeletedRecords,
+    responses={207: {"model": DeletedRecords, "description": "Some partitions refused"}},
+)
 async def delete_records(request: Request, c: str, t: str, body: DeleteRecords) -> JSONResponse:
     """207 when some partitions refuse; the error itself when the only one does."""
     service, _ = links_of(request, c)
@@ -47,7 +53,7 @@ async def _delete_before(service: Service, topic: str, number: int, before: int)
     return {"partition": number, "low_watermark": start}
 
 
-@router.post(f"{_TOPIC}/partitions/{{p}}/plans", summary="Apply a maintenance plan")
+@router.post(f"{_TOPIC}/partitions/{{p}}/plans", summary="Apply a maintenance plan", response_model=AppliedPlan)
 async def apply_plan(request: Request, c: str, t: str, p: int, body: PlanBody) -> JSONResponse:
     service, _ = links_of(request, c)
     service.log.topic(t).partition(p)
@@ -65,7 +71,7 @@ async def apply_plan(request: Request, c: str, t: str, p: int, body: PlanBody) -
     return JSONResponse({"plan_id": body.plan_id, "version": version})
 
 
-@router.get(f"{_TOPIC}/partitions/{{p}}/segments", summary="Live files of a partition", response_model=ResourceList)
+@router.get(f"{_TOPIC}/partitions/{{p}}/segments", summary="Live files of a partition", response_model=SegmentList)
 async def segments(request: Request, c: str, t: str, p: int) -> JSONResponse:
     service, links = links_of(request, c)
     led = await led_partition(service, t, p)

@@ -22,7 +22,7 @@ from sluice.ingest.partitioner import Part
 from sluice.ingest.request import NOT_GIVEN, Decoded, Int64s
 from sluice.ingest.validate import validate
 from sluice.log_store.catalog_state import TopicMeta
-from sluice.log_store.errors import InvalidRequest, RequestTimedOut, SluiceError
+from sluice.log_store.errors import InvalidRequest, InvalidTopic, RequestTimedOut, SluiceError
 from sluice.log_store.pending import Acks, AppendResult
 from sluice.log_store.producers import null_key_start
 from sluice.log_store.topic import TopicConfig
@@ -87,6 +87,8 @@ async def topic_of(service: Service, name: str) -> TopicMeta:
 async def append(service: Service, target: Target, decoded: Decoded) -> Outcome:
     """Refusals of the whole request are raised; those of a partition are in the outcome."""
     meta = await topic_of(service, target.topic)
+    if meta.internal:  # before its rules for records are told
+        raise InvalidTopic(f"{meta.name!r} is an internal topic: clients may not write to it", topic=meta.name)
     meta.partition(target.partition or 0)
     config = service.log.partition(meta.name, 0).config
     chain = service.hooks.chain(config)
@@ -173,10 +175,14 @@ async def _outcome(
 
 def _result(future: Future[AppendResult]) -> AppendResult | SluiceError:
     if not future.done():
-        return RequestTimedOut("the acknowledgement did not come in time: the records may still be committed")
+        return too_late()
     error = future.exception()
     if error is None:
         return future.result()
     if isinstance(error, SluiceError):
         return error
     raise error
+
+
+def too_late() -> RequestTimedOut:
+    return RequestTimedOut("the acknowledgement did not come in time: the records may still be committed")

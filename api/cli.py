@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from sluice.api.commands import bench, consume, produce, records, storage, topics
+from sluice.api.commands import assign, bench, consume, groups, produce, quotas, records, storage, tokens, topics
 from sluice.api.doctor import examine
 from sluice.conf.declare import keys_of
 from sluice.conf.errors import ConfigurationError
@@ -30,11 +30,15 @@ app = typer.Typer(
 app.add_typer(topics.app, name="topics")
 app.add_typer(records.app, name="records")
 app.add_typer(bench.app, name="bench")
+app.add_typer(groups.app, name="groups")
+app.add_typer(quotas.app, name="quotas")
+app.add_typer(tokens.app, name="tokens")
 app.command()(produce.produce)
 app.command()(consume.consume)
 app.command()(records.offsets)
 app.command()(storage.dump)
 app.command("log-dirs")(storage.log_dirs)
+app.command("assign")(assign.assign_partitions)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

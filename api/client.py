@@ -8,6 +8,9 @@
             producer.send("orders", b'{"item":"lamp"}', key=b"c-7")
         for record in client.reader("orders", stop_at_end=True):
             ...
+        with client.consumer(group="billing") as consumer:
+            consumer.subscribe(["orders"])
+            for record in consumer: ...
 
 Errors are those of `client_errors`; nothing of httpx gets out.
 """
@@ -32,18 +35,24 @@ from sluice.api.client_codec import (
     fetched_rows,
     fetched_table,
 )
+from sluice.api.client_consumer import ConsumedTable, Consumer
+from sluice.api.client_consumer_options import ConsumerOptions
 from sluice.api.client_errors import (
     BufferFull,
     ConnectionFailed,
+    ConsumerClosed,
     NoAnswerInTime,
+    NoOffsetForPartition,
     ProducerClosed,
     RequestFailed,
     failure_of_record,
 )
+from sluice.api.client_groups import CommittedOffset, GroupInfo, Groups, MemberInfo, PartitionLag, PlannedOffset
 from sluice.api.client_http import Connection, RetryPolicy, Wait
 from sluice.api.client_produce import ProduceRequest, deliveries, partition_deliveries, send
 from sluice.api.client_producer import Producer, ProducerOptions
 from sluice.api.client_reader import Reader, ReaderOptions
+from sluice.api.client_tokens import NewToken, TokenInfo, Tokens
 from sluice.api.client_topics import Topics, topic_path
 from sluice.api.client_values import (
     Acks,
@@ -61,21 +70,33 @@ from sluice.api.client_values import (
     TopicInfo,
 )
 from sluice.log_store.clock import Clock
+from sluice.log_store.values import TopicPartition
 
 __all__ = [
     "At",
     "BufferFull",
     "BufferLimits",
+    "CommittedOffset",
     "ConfigInfo",
     "ConnectionFailed",
+    "ConsumedTable",
+    "Consumer",
+    "ConsumerClosed",
+    "ConsumerOptions",
     "Delivery",
     "Fetched",
     "FetchedRecord",
     "FetchedTable",
+    "GroupInfo",
     "Last",
+    "MemberInfo",
+    "NewToken",
     "NoAnswerInTime",
+    "NoOffsetForPartition",
     "PartitionDelivery",
+    "PartitionLag",
     "PartitionOffsets",
+    "PlannedOffset",
     "Producer",
     "ProducerClosed",
     "ProducerOptions",
@@ -85,7 +106,9 @@ __all__ = [
     "RequestFailed",
     "RetryPolicy",
     "SluiceClient",
+    "TokenInfo",
     "TopicInfo",
+    "TopicPartition",
 ]
 
 DEFAULT_SERVER = "http://127.0.0.1:8080"
@@ -93,7 +116,7 @@ POLL_MARGIN_S = 10.0
 
 
 class SluiceClient:
-    """`transport`, `clock` and `wait` are for tests."""
+    """`ca_file`: the authorities to trust, instead of the usual ones. `transport`, `clock` and `wait` are for tests."""
 
     def __init__(
         self,
@@ -101,15 +124,27 @@ class SluiceClient:
         token: str | None = None,
         timeout: float = 30.0,
         *,
+        ca_file: str | None = None,
+        client_id: str | None = None,
         retry: RetryPolicy | None = None,
         transport: httpx.BaseTransport | None = None,
         clock: Clock | None = None,
         wait: Wait | None = None,
     ) -> None:
         self.connection = Connection(
-            server, token, timeout_s=timeout, retry=retry, transport=transport, clock=clock, wait=wait
+            server,
+            token,
+            ca_file=ca_file,
+            client_id=client_id,
+            timeout_s=timeout,
+            retry=retry,
+            transport=transport,
+            clock=clock,
+            wait=wait,
         )
         self.topics = Topics(self.connection)
+        self.tokens = Tokens(self.connection)
+        self.groups = Groups(self.connection)
 
     def close(self) -> None:
         self.connection.close()
@@ -189,6 +224,10 @@ class SluiceClient:
     def reader(self, topic: str, options: ReaderOptions | None = None, **changes: Any) -> Reader:
         """An iterator over records. `changes` are fields of ReaderOptions: `client.reader("t", start="latest")`."""
         return Reader(self, topic, options or ReaderOptions(**changes))
+
+    def consumer(self, options: ConsumerOptions | None = None, **changes: Any) -> Consumer:
+        """A member of a consumer group. `changes` are fields of ConsumerOptions: `client.consumer(group="g")`."""
+        return Consumer(self.connection, options or ConsumerOptions(**changes))
 
     def fetch(
         self,

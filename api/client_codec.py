@@ -147,26 +147,31 @@ def fetched_table(response: httpx.Response) -> FetchedTable:
 
 def fetched_rows(topic: str, partition: int, response: httpx.Response) -> Fetched:
     found = fetched_table(response)
-    columns = {name: found.table.column(name) for name in ("offset", "key", "value", "headers")}
-    stamps = found.table.column("timestamp").cast(pa.int64()).to_pylist()
-    rows = zip(*(column.to_pylist() for column in columns.values()), stamps, strict=True)
     return Fetched(
-        records=[
-            FetchedRecord(
-                topic=topic,
-                partition=partition,
-                offset=offset,
-                timestamp_ms=micros // 1000,
-                key=key,
-                value=value,
-                headers=[(header["key"], header["value"]) for header in headers or ()],
-            )
-            for offset, key, value, headers, micros in rows
-        ],
+        records=records_of(topic, partition, found.table),
         high_watermark=found.high_watermark,
         log_start_offset=found.log_start_offset,
         next_offset=found.next_offset,
     )
+
+
+def records_of(topic: str, partition: int, table: pa.Table) -> list[FetchedRecord]:
+    """The rows of a fetched table as objects."""
+    columns = {name: table.column(name) for name in ("offset", "key", "value", "headers")}
+    stamps = table.column("timestamp").cast(pa.int64()).to_pylist()
+    rows = zip(*(column.to_pylist() for column in columns.values()), stamps, strict=True)
+    return [
+        FetchedRecord(
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            timestamp_ms=micros // 1000,
+            key=key,
+            value=value,
+            headers=[(header["key"], header["value"]) for header in headers or ()],
+        )
+        for offset, key, value, headers, micros in rows
+    ]
 
 
 def _milliseconds(stamp: int | str) -> int:

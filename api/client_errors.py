@@ -64,6 +64,14 @@ class BufferFull(errors.Overloaded):
     """The producer's memory was full for longer than `max_block_ms`."""
 
 
+class NoOffsetForPartition(SluiceError):
+    """Nothing is committed for the partition, and `auto_offset_reset` is none: say where to begin with `seek`."""
+
+
+class ConsumerClosed(SluiceError):
+    """The consumer was closed, perhaps by another thread."""
+
+
 class ProducerClosed(SluiceError):
     """The record was not sent, or its outcome is not known, because the producer was closed."""
 
@@ -76,8 +84,11 @@ def failure_of(response: httpx.Response) -> RequestFailed:
     retriable = body.get("retriable", response.status_code in TRY_LATER or response.status_code in (502, 504))
     made = failure(str(name) if name else _UNNAMED, text, retriable=bool(retriable))
     made.status = response.status_code
+    if isinstance(details := body.get("details"), dict):
+        made.fields.update(details)
     made.error_code = _whole(body.get("error_code"), response.status_code)
-    made.retry_after_s = _retry_after(response.headers.get("Retry-After"))
+    exact = throttle_s(response)
+    made.retry_after_s = exact if exact is not None else _retry_after(response.headers.get("Retry-After"))
     return made
 
 
@@ -148,6 +159,12 @@ def _body_of(response: httpx.Response) -> dict[str, Any]:
 
 def _whole(value: object, default: int) -> int:
     return value if isinstance(value, int) else default
+
+
+def throttle_s(response: httpx.Response) -> float | None:
+    """How long a quota asks us to wait: to the millisecond, where Retry-After has only seconds."""
+    given = response.headers.get("Sluice-Throttle-Time-Ms", "")
+    return int(given) / 1000 if given.isascii() and given.isdecimal() else None
 
 
 def _retry_after(header: str | None) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,8 +13,9 @@ from typing import Any
 import httpx
 import msgspec
 
-from sluice.api.client_errors import ClientClosed, RequestFailed, failure_of, network_failure
+from sluice.api.client_errors import ClientClosed, RequestFailed, failure_of, network_failure, throttle_s
 from sluice.log_store.clock import Clock, SystemClock
+from sluice.log_store.errors import InvalidRequest
 
 Wait = Callable[[float], object]
 Params = Mapping[str, str | int]
@@ -48,6 +50,8 @@ class Connection:
         server: str,
         token: str | None = None,
         *,
+        ca_file: str | None = None,
+        client_id: str | None = None,
         timeout_s: float = 30.0,
         retry: RetryPolicy | None = None,
         transport: httpx.BaseTransport | None = None,
@@ -63,9 +67,12 @@ class Connection:
         self._lock = threading.Lock()
         self._active = 0
         self._closing = False
+        self._produce_at = float("-inf")
+        """Until then a quota refuses to take records; sending them would be in vain."""
         self._http = httpx.Client(
             base_url=self.server,
-            headers={"Authorization": f"Bearer {token}"} if token else {},
+            headers=_authorization(token) | ({"Sluice-Client-Id": client_id} if client_id else {}),
+            verify=_trusted(ca_file),
             timeout=timeout_s,
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
             transport=transport,
@@ -113,9 +120,12 @@ class Connection:
         if body is not None:
             content = msgspec.json.encode(body)
             sent.setdefault("Content-Type", "application/json")
+        produces = method == "POST" and path.startswith("/topics/")
+        if produces and (early_s := self._produce_at - self.clock.boottime()) > 0:
+            self.wait(min(early_s, self.timeout_s))
         try:
             with self._in_use():
-                return self._http.request(
+                response = self._http.request(
                     method,
                     path,
                     params=params,
@@ -123,6 +133,9 @@ class Connection:
                     headers=sent,
                     timeout=self.timeout_s if timeout_s is None else timeout_s,
                 )
+            if produces and response.is_success and (pause_s := throttle_s(response)):
+                self._produce_at = self.clock.boottime() + pause_s
+            return response
         except httpx.TransportError as error:
             raise network_failure(error, self.server) from error
 
@@ -160,6 +173,25 @@ class Connection:
     def json(self, method: str, path: str, *, repeatable: bool, **request: Any) -> Any:
         response = self.call(method, path, repeatable=repeatable, **request)
         return json_of(response)
+
+
+def _authorization(token: str | None) -> dict[str, str]:
+    if not token:
+        return {}
+    if not (token.isascii() and token.isprintable()):
+        raise InvalidRequest("the access token has characters that no token has", field="token")
+    return {"Authorization": f"Bearer {token.strip()}"}
+
+
+def _trusted(ca_file: str | None) -> ssl.SSLContext | bool:
+    """What a certificate is checked against: the usual authorities, or those of a file instead."""
+    if not ca_file:
+        return True
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        why = error.strerror if not isinstance(error, ssl.SSLError) else "it holds no certificates in PEM format"
+        raise InvalidRequest(f"cannot use the CA file {ca_file}: {why}", field="ca_file") from error
 
 
 def json_of(response: httpx.Response) -> Any:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
+from sluice.api.auth import sees_topic
 from sluice.api.errors import NotFound
-from sluice.api.models import AlterConfigs, Resource, ResourceList, UpdateConfig
+from sluice.api.models import AlterConfigs, UpdateConfig
+from sluice.api.resource_models import TopicConfigList, TopicConfigResource
 from sluice.api.routing import LimitedRoute
 from sluice.api.service import Service
 from sluice.api.topics import V3, links_of
@@ -21,15 +23,16 @@ def _check_name(name: str) -> None:
         raise NotFound(f"there is no topic config {name[:80]!r}", field="name")
 
 
-@router.get(_CONFIGS, summary="Configs of a topic", response_model=ResourceList)
+@router.get(_CONFIGS, summary="Configs of a topic", response_model=TopicConfigList)
 async def list_configs(request: Request, c: str, t: str) -> JSONResponse:
     service, links = links_of(request, c)
     metas = service.log.topics() if t == "-" else [service.log.topic(t)]
-    found = [links.config(meta, entry) for meta in metas for entry in meta.config().describe()]
+    seen = [meta for meta in metas if sees_topic(request, meta.name)]
+    found = [links.config(meta, entry) for meta in seen for entry in meta.config().describe()]
     return JSONResponse(links.listed("KafkaTopicConfigList", ("topics", t, "configs"), found))
 
 
-@router.get(f"{_CONFIGS}/{{name}}", summary="One config of a topic", response_model=Resource)
+@router.get(f"{_CONFIGS}/{{name}}", summary="One config of a topic", response_model=TopicConfigResource)
 async def get_config(request: Request, c: str, t: str, name: str) -> JSONResponse:
     service, links = links_of(request, c)
     meta = service.log.topic(t)

@@ -3,13 +3,17 @@
 | status | codes | when |
 |---|---|---|
 | 400 | 400, 40002 | the request, a name or a config is wrong |
+| 401 | 40101 | no access token, or one that is not valid |
+| 403 | 40301 | the token does not grant it |
 | 404 | 404, 40401, 40402, 40403 | no such route or cluster; topic (v2); partition (v2); topic or partition (v3) |
+| 404 | 40403, 40405 | no such member; no such group |
 | 405, 406, 413, 415 | the same | method, Accept, size, media type |
+| 414, 431 | the same | URL too long, headers too large or too many: `http_protocol.py` |
 | 408 | 408 | the body did not arrive in time |
-| 409 | 409 | sequence, epoch or plan does not fit what is there |
+| 409 | 409 | sequence, epoch, plan, generation or state of the group does not fit what is there |
 | 416 | 416 | offset outside the log; `details` carries `log_start` and `log_end` |
 | 422 | 42206 | a record breaks a rule of its topic |
-| 429 | 42901 | a bounded buffer is full; Retry-After |
+| 429 | 42901 | a bounded buffer is full, or a quota is used up; Retry-After |
 | 500 | 500, 50002 | unexpected; what is stored is not what was written |
 | 503 | 503, 50302 | storage fails; another process leads, `details.leader` says where; Retry-After |
 | 504 | 504 | the acknowledgement did not come in time: the data may still be committed, repeat idempotently |
@@ -33,6 +37,7 @@ from sluice.log_store import errors
 
 _log = logging.getLogger(__name__)
 JSON = "application/json"
+_MESSAGE_CHARS = 1_000
 
 
 class HttpError(errors.ClientError):
@@ -40,6 +45,8 @@ class HttpError(errors.ClientError):
 
     error, code = "INVALID_REQUEST", 42
     status: ClassVar[int] = 400
+    error_code: ClassVar[int | None] = None
+    """In the body; None: the status."""
 
 
 class NotFound(HttpError):
@@ -76,12 +83,31 @@ STATUS: Mapping[type[errors.SluiceError], tuple[int, int]] = {
     errors.RecordListTooLarge: (413, 413),
     errors.UnknownTopicOrPartition: (404, 40403),
     errors.UnknownTopicId: (404, 40403),
+    errors.AuthenticationFailed: (401, 40101),
+    errors.AuthorizationFailed: (403, 40301),
+    errors.ResourceNotFound: (404, 404),
     errors.OffsetOutOfRange: (416, 416),
     errors.OutOfOrderSequence: (409, 409),
     errors.InvalidProducerEpoch: (409, 409),
     errors.ProducerFenced: (409, 409),
     errors.PlanRefused: (409, 409),
+    errors.InvalidGroupId: (400, 40002),
+    errors.InvalidSessionTimeout: (400, 40002),
+    errors.OffsetMetadataTooLarge: (400, 40002),
+    errors.UnknownMemberId: (404, 40403),
+    errors.GroupIdNotFound: (404, 40405),
+    errors.InconsistentGroupProtocol: (409, 409),
+    errors.IllegalGeneration: (409, 409),
+    errors.RebalanceInProgress: (409, 409),
+    errors.MemberIdRequired: (409, 409),
+    errors.FencedInstanceId: (409, 409),
+    errors.GroupMaxSizeReached: (409, 409),
+    errors.NonEmptyGroup: (409, 409),
+    errors.GroupSubscribedToTopic: (409, 409),
     errors.ClientError: (400, 400),
+    errors.CoordinatorNotAvailable: (503, 50302),
+    errors.CoordinatorLoadInProgress: (503, 50302),
+    errors.NotCoordinator: (503, 50302),
     errors.NotLeader: (503, 50302),
     errors.RequestTimedOut: (504, 504),
     errors.Overloaded: (429, 42901),
@@ -91,8 +117,17 @@ STATUS: Mapping[type[errors.SluiceError], tuple[int, int]] = {
 }
 """Looked up along the class's bases, nearest first."""
 
-_DETAILS = ("field", "record_errors", "log_start", "log_end", "leader", "gone", "limit", "rule")
+_DETAILS = ("field", "record_errors", "log_start", "log_end", "leader", "gone", "limit", "rule", "member_id")
 """Facts of an error that are a client's business."""
+
+
+_FIELDS: Mapping[type[errors.SluiceError], str] = {
+    errors.InvalidTopic: "topic_name",
+    errors.TopicAlreadyExists: "topic_name",
+    errors.InvalidPartitions: "partitions_count",
+    errors.InvalidReplicationFactor: "replication_factor",
+}
+"""The field that is wrong, where the kind of error says it: the log knows no fields of requests."""
 
 
 class ErrorBody(msgspec.Struct, omit_defaults=True):
@@ -106,7 +141,7 @@ class ErrorBody(msgspec.Struct, omit_defaults=True):
 def status_of(error: errors.SluiceError, *, v2: bool = False) -> tuple[int, int]:
     """(HTTP status, error_code). v2 tells a missing topic from a missing partition."""
     if isinstance(error, HttpError):
-        return error.status, error.status
+        return error.status, error.error_code or error.status
     if v2 and isinstance(error, errors.UnknownTopicOrPartition):
         return 404, 40402 if {"partition", "index"} & error.fields.keys() else 40401
     return next(STATUS[base] for base in type(error).__mro__ if base in STATUS)
@@ -114,7 +149,12 @@ def status_of(error: errors.SluiceError, *, v2: bool = False) -> tuple[int, int]
 
 def body_of(error: errors.SluiceError, *, v2: bool = False) -> ErrorBody:
     details = {name: error.fields[name] for name in _DETAILS if error.fields.get(name) is not None}
-    return ErrorBody(status_of(error, v2=v2)[1], clean(error.message), error.error, error.retriable, details or None)
+    field = _FIELDS.get(type(error)) or (error.fields.get("name") if isinstance(error, errors.InvalidConfig) else None)
+    if field is not None:
+        details.setdefault("field", clean(str(field))[:100])
+    return ErrorBody(
+        status_of(error, v2=v2)[1], _short(clean(error.message)), error.error, error.retriable, details or None
+    )
 
 
 def clean(text: str) -> str:
@@ -122,9 +162,16 @@ def clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+def _short(text: str) -> str:
+    """What a client sent is quoted to it, but not all of it; the rule stands at the end."""
+    return text if len(text) <= _MESSAGE_CHARS else f"{text[: _MESSAGE_CHARS // 2]} ... {text[-_MESSAGE_CHARS // 2 :]}"
+
+
 def headers_of(error: errors.SluiceError) -> dict[str, str]:
     status = status_of(error)[0]
     headers = {"Retry-After": str(error.fields.get("retry_after_s", 1))} if status in (429, 503) else {}
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
     leader = str(error.fields.get("leader") or "")
     if isinstance(error, errors.NotLeader) and leader.isascii() and leader.isprintable() and leader:
         headers["Sluice-Leader"] = leader
@@ -175,12 +222,16 @@ def refusal(request: Request, error: errors.SluiceError) -> Response:
     """The answer to a request that one of our errors ended."""
     request.scope["sluice.error"] = error.error
     if status_of(error)[0] == 500:
-        _log.error("%s %s: %s", request.method, request.url.path, error.message, exc_info=error)
+        fields = {"request_id": request.scope.get("sluice.request_id")}
+        path = request.url.path[:200]
+        _log.error("%s %s: %s", request.method, path, error.message, exc_info=error, extra={"fields": fields})
     return error_response(error, v2=is_v2(request.url.path))
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class
+    if error.status_code == 400:  # FastAPI's, for a body that it cannot parse at all
+        return error_response(errors.InvalidRequest("body: must be JSON, in UTF-8 and not nested deeply", field="body"))
     messages = {
         404: f"there is nothing at {request.url.path[:200]}",
         405: f"{request.method} is not allowed at {request.url.path[:200]}",

@@ -6,7 +6,7 @@ future in `waiting.Waiting`: it costs no thread and is woken by the commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -19,12 +19,16 @@ from sluice.api.appending import LARGE_BYTES
 from sluice.api.errors import JSON
 from sluice.api.limits import whole_number
 from sluice.api.produce import ARROW, partition_number
+from sluice.api.quotas import count_fetched, sit_out
 from sluice.api.routing import RawRoute
 from sluice.api.service import Service, service_of
+from sluice.api.waiting import while_connected
 from sluice.log_store.errors import InvalidRecord, InvalidRequest
 from sluice.log_store.partition import PartitionLog
 from sluice.log_store.partition_reads import Fetched, FoundOffset, PartitionReads
+from sluice.log_store.reader import Rows
 from sluice.log_store.records import STORED_SCHEMA, micros_of
+from sluice.log_store.values import PartitionRef
 
 DEFAULT_WAIT_MS = 500
 FENCED_LOOK_S = 1.0
@@ -68,18 +72,29 @@ class FetchOut(msgspec.Struct):
 
 async def fetch(request: Request) -> Response:
     service, topic, partition = await _opened(request)
-    asked = _asked(request, service)
-    found = await _wait_and_read(service, topic, partition, asked)
+    asked = asked_of(request.query_params, service, arrow=ARROW in request.headers.get("accept", ""))
+    begun = service.log.runtime.clock.boottime()
+    throttle_ms = await sit_out(request, service, topic, asked.max_wait_s)
+    if throttle_ms:
+        found = Fetched(partition.high_watermark, partition.log_start, Rows([], asked.offset))
+    else:
+        found = await _wait_and_read(request, service, topic, partition, asked, begun)
     rows = found.rows
     size = sum(batch.nbytes for batch in rows.batches)
     content = await _content(service, partition, asked, found, size)
     service.metrics.fetched(topic, rows.count, size)
-    headers = {
+    throttle_ms = throttle_ms or count_fetched(request, service, topic, len(content))
+    if throttle_ms and asked.format != "arrow":
+        content = content[:-1] + b',"throttle_time_ms":%d}' % throttle_ms
+    return Response(content, 200, head_of(found), ARROW if asked.format == "arrow" else JSON)
+
+
+def head_of(found: Fetched) -> dict[str, str]:
+    return {
         "Sluice-High-Watermark": str(found.high_watermark),
         "Sluice-Log-Start-Offset": str(found.log_start),
-        "Sluice-Next-Offset": str(rows.next_offset),
+        "Sluice-Next-Offset": str(found.rows.next_offset),
     }
-    return Response(content, 200, headers, ARROW if asked.format == "arrow" else JSON)
 
 
 async def _opened(request: Request) -> tuple[Service, str, PartitionLog]:
@@ -93,8 +108,8 @@ async def _opened(request: Request) -> tuple[Service, str, PartitionLog]:
     return service, topic, partition
 
 
-def _asked(request: Request, service: Service) -> Asked:
-    query, settings = request.query_params, service.settings
+def asked_of(query: Mapping[str, str], service: Service, *, arrow: bool) -> Asked:
+    settings = service.settings
     most = service.log.settings.log.read_max_bytes
     offset = whole_number(query, "offset")
     if offset is None:
@@ -109,7 +124,7 @@ def _asked(request: Request, service: Service) -> Asked:
         max_bytes=min(whole_number(query, "max_bytes", 1 << 20, low=1) or 1, most),
         min_bytes=min(whole_number(query, "min_bytes", 1) or 0, most),
         max_wait_s=min(wait_ms, settings.fetch_max_wait_ms) / 1000,
-        format="arrow" if ARROW in request.headers.get("accept", "") else form,
+        format="arrow" if arrow else form,
     )
 
 
@@ -119,30 +134,33 @@ async def _content(service: Service, partition: PartitionLog, asked: Asked, foun
     same = (ref.folder, asked.format, asked.offset, rows.next_offset, found.high_watermark, found.log_start, rows.count)
     if service.last_answer[0] == same:
         return service.last_answer[1]
-    arrow = asked.format == "arrow"
-    encode: Callable[[], bytes] = (
-        partial(_arrow, found) if arrow else partial(_json, ref.topic, ref.partition, found, asked.format)
-    )
     if size >= LARGE_BYTES:
-        return await service.reading(encode)
-    service.last_answer = (same, encode())
+        return await service.reading(partial(encode, ref, asked, found))
+    service.last_answer = (same, encode(ref, asked, found))
     return service.last_answer[1]
 
 
-async def _wait_and_read(service: Service, topic: str, partition: PartitionLog, asked: Asked) -> Fetched:
+async def _wait_and_read(
+    request: Request, service: Service, topic: str, partition: PartitionLog, asked: Asked, begun: float
+) -> Fetched:
     """Read; while there is less than was asked for, wait for the next commit and read again."""
     clock, log = service.log.runtime.clock, service.log
-    deadline = clock.boottime() + asked.max_wait_s
+    deadline = begun + asked.max_wait_s
     while True:
         found = await _read(service, topic, partition, asked)
         left = deadline - clock.boottime()
-        # The size of the rows counts, as Kafka counts the bytes it sends; a full answer need not wait for more.
-        size = sum(batch.nbytes for batch in found.rows.batches)
-        full = found.rows.count >= asked.max_records or size >= min(asked.min_bytes, asked.max_bytes)
-        if full or left <= 0 or service.waiting.stopping:
+        if enough(asked, found) or left <= 0 or service.waiting.stopping:
             return found
         wait = min(left, FENCED_LOOK_S) if log.fenced else left
-        await service.waiting.past(partition, found.high_watermark, wait)
+        await while_connected(request.receive, service.waiting.past(partition, found.high_watermark, wait))
+
+
+def enough(asked: Asked, found: Fetched) -> bool:
+    """The size of the rows counts, as Kafka counts the bytes it sends; a full answer need not wait for more."""
+    if found.rows.count >= asked.max_records:
+        return True
+    size: int = sum(batch.nbytes for batch in found.rows.batches)
+    return size >= min(asked.min_bytes, asked.max_bytes)
 
 
 async def _read(service: Service, topic: str, partition: PartitionLog, asked: Asked) -> Fetched:
@@ -160,6 +178,10 @@ async def _read(service: Service, topic: str, partition: PartitionLog, asked: As
 # --- answers -------------------------------------------------------------------------------------
 
 
+def encode(ref: PartitionRef, asked: Asked, found: Fetched) -> bytes:
+    return _arrow(found) if asked.format == "arrow" else _json(ref.topic, ref.partition, found, asked.format)
+
+
 def _arrow(found: Fetched) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, STORED_SCHEMA) as writer:
@@ -170,12 +192,12 @@ def _arrow(found: Fetched) -> bytes:
 
 
 def _json(topic: str, number: int, found: Fetched, form: str) -> bytes:
-    data = [record for batch in found.rows.batches for record in _records(batch, form)]
+    data = [record for batch in found.rows.batches for record in records_out(batch, form)]
     answer = FetchOut(topic, number, found.high_watermark, found.log_start, found.rows.next_offset, data)
     return msgspec.json.encode(answer)
 
 
-def _records(batch: pa.RecordBatch, form: str) -> Iterator[RecordOut]:
+def records_out(batch: pa.RecordBatch, form: str) -> Iterator[RecordOut]:
     shown = {"json": _as_json, "string": _as_string, "binary": _as_binary}[form]
     columns = zip(
         batch.column("offset").to_pylist(),
@@ -220,7 +242,10 @@ async def offset_at(request: Request) -> Response:
     service, topic, partition = await _opened(request)
     reads, at = PartitionReads(partition), request.query_params.get("at", "latest")
     base = {"topic_name": topic, "partition_id": partition.ref.partition}
-    if request.query_params.get("offset_type") == "earliest_and_latest":
+    kind = request.query_params.get("offset_type")
+    if kind not in (None, "earliest_and_latest"):
+        raise InvalidRequest("offset_type: must be earliest_and_latest", field="offset_type")
+    if kind is not None:
         low, high = await service.reading(lambda: (reads.earliest(), reads.latest()))
         return _answer(base | {"earliest_offset": low.offset, "latest_offset": high.offset})
     found = await service.reading(_lookup(reads, at))

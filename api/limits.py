@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from io import BytesIO
 
 from starlette.requests import Request
 
 from sluice.api.errors import BodyTimedOut
+from sluice.api.quotas import admit_produce, count_produced
 from sluice.api.service import Service
 from sluice.log_store.errors import InvalidRequest, Overloaded, RecordListTooLarge
 
@@ -17,7 +19,9 @@ LONG_MAX = 2**63 - 1
 
 @asynccontextmanager
 async def received(request: Request, service: Service) -> AsyncIterator[bytes]:
-    """The body as it was sent, counted against the memory of all requests until the block ends."""
+    """The body of a produce request as it was sent, counted against its quotas, and against the memory of all requests
+    until the block ends. Who is over a quota is refused before anything is read."""
+    admit_produce(request, service)
     taken = 0
     try:
         most = service.settings.request_max_bytes
@@ -25,7 +29,7 @@ async def received(request: Request, service: Service) -> AsyncIterator[bytes]:
         if declared.isdecimal():
             _refuse_larger(int(declared), most)
             taken = _take(service, int(declared))
-        got, pieces = 0, []
+        got, body, more = 0, b"", None
         try:
             async with asyncio.timeout(service.settings.request_timeout_ms / 1000):
                 async for piece in request.stream():
@@ -33,14 +37,43 @@ async def received(request: Request, service: Service) -> AsyncIterator[bytes]:
                     _refuse_larger(got, most)
                     if got > taken:
                         taken += _take(service, got - taken)
-                    pieces.append(piece)
+                    if not body:
+                        body = piece  # and that is all of it for most bodies
+                    elif piece:
+                        if more is None:
+                            more = BytesIO()
+                            more.write(body)
+                        more.write(piece)
         except TimeoutError:
             raise BodyTimedOut("body: did not arrive in time", field="body") from None
-        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        pieces.clear()
+        request.scope["sluice.bytes_in"] = got
+        count_produced(request, service, got)
+        if more is not None:
+            body = more.getvalue()  # not a copy: joining pieces would need the memory twice
+            more.close()
         yield body
     finally:
         service.bodies_bytes -= taken
+
+
+async def streamed(request: Request, service: Service) -> AsyncIterator[bytes]:
+    """Pieces of a body that may never end. Each must come in time; over a quota the next one is not read until the
+    time is up, so that its sender feels it."""
+    pieces = request.stream()
+    while True:
+        try:
+            async with service.waiting.timeout(service.settings.stream_timeout_ms / 1000):
+                piece = await anext(pieces, None)
+        except TimeoutError:
+            if service.waiting.stopping:
+                return
+            raise BodyTimedOut("body: nothing arrived for too long", field="body") from None
+        if piece is None:
+            return
+        request.scope["sluice.bytes_in"] = request.scope.get("sluice.bytes_in", 0) + len(piece)
+        wait_ms = count_produced(request, service, len(piece))
+        yield piece
+        await service.waiting.pause(wait_ms / 1000)
 
 
 def _refuse_larger(size: int, most: int) -> None:

@@ -1,37 +1,16 @@
-"""Counters and histograms in Prometheus' text format. Written from the event loop only, so nothing is locked."""
+"""What the HTTP service counts of itself. Written from the event loop only, so nothing is locked.
+
+The number of series is bounded: routes are patterns, methods and errors are from lists, and topics that were deleted
+are forgotten. What the log counts is in `metrics_log`.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-from sluice.log_store.engine import LogStore
-
-BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-
-class Histogram:
-    __slots__ = ("buckets", "count", "sum")
-
-    def __init__(self) -> None:
-        self.buckets = [0] * (len(BOUNDS_S) + 1)
-        self.count = 0
-        self.sum = 0.0
-
-    def observe(self, seconds: float) -> None:
-        self.buckets[bisect_left(BOUNDS_S, seconds)] += 1
-        self.count += 1
-        self.sum += seconds
-
-    def lines(self, name: str, labels: str) -> Iterator[str]:
-        total = 0
-        for bound, count in zip((*BOUNDS_S, "+Inf"), self.buckets, strict=True):
-            total += count
-            yield f'{name}_bucket{{{labels},le="{bound}"}} {total}'
-        yield f"{name}_sum{{{labels}}} {self.sum:.6f}"
-        yield f"{name}_count{{{labels}}} {self.count}"
+from sluice.api.prometheus import family, histograms, single
+from sluice.log_store.figures import Histogram
 
 
 class Metrics:
@@ -39,8 +18,11 @@ class Metrics:
         self._requests: defaultdict[tuple[str, str, int], int] = defaultdict(int)
         self._latency: defaultdict[tuple[str, str], Histogram] = defaultdict(Histogram)
         self._errors: defaultdict[str, int] = defaultdict(int)
+        self._throttles: defaultdict[str, int] = defaultdict(int)
         self._produced: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
         self._fetched: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+        self.bytes_in = 0
+        self.bytes_out = 0
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         """`route` is the pattern, never the path: the number of series must not grow with what clients ask."""
@@ -49,6 +31,9 @@ class Metrics:
 
     def error(self, name: str) -> None:
         self._errors[name] += 1
+
+    def throttled(self, kind: str) -> None:
+        self._throttles[kind] += 1
 
     def produced(self, topic: str, records: int, size: int) -> None:
         counts = self._produced[topic]
@@ -60,60 +45,49 @@ class Metrics:
         counts[0] += records
         counts[1] += size
 
-    def render(self, log: LogStore, waiting: int) -> str:
-        return "\n".join((*self._own(waiting), *_of_log(log), ""))
+    def lines(self, topics: Collection[str]) -> Iterator[str]:
+        """`topics`: those that there are now."""
+        yield from family(
+            "sluice_http_requests_total",
+            "counter",
+            "Requests by route and status.",
+            (
+                ({"method": method, "route": route, "status": status}, count)
+                for (method, route, status), count in sorted(self._requests.items())
+            ),
+        )
+        yield from histograms(
+            "sluice_http_request_seconds",
+            "Time to answer, by route.",
+            (
+                ({"method": method, "route": route}, histogram)
+                for (method, route), histogram in sorted(self._latency.items())
+            ),
+        )
+        yield from single("sluice_http_request_bytes_total", "counter", "Bytes of request bodies.", self.bytes_in)
+        yield from single("sluice_http_response_bytes_total", "counter", "Bytes of answers.", self.bytes_out)
+        yield from family(
+            "sluice_errors_total",
+            "counter",
+            "Errors by Kafka's name.",
+            (({"error": name}, count) for name, count in sorted(self._errors.items())),
+        )
+        yield from family(
+            "sluice_throttles_total",
+            "counter",
+            "Requests that were told to wait, or refused, because of a quota.",
+            (({"kind": kind}, count) for kind, count in sorted(self._throttles.items())),
+        )
+        yield from self._by_topic("produced", self._produced, topics)
+        yield from self._by_topic("fetched", self._fetched, topics)
 
-    def _own(self, waiting: int) -> Iterator[str]:
-        yield from _head("sluice_http_requests_total", "counter", "Requests by route and status.")
-        for (method, route, status), count in sorted(self._requests.items()):
-            yield f'sluice_http_requests_total{{method="{method}",route="{route}",status="{status}"}} {count}'
-        yield from _head("sluice_http_request_seconds", "histogram", "Time to answer, by route.")
-        for (method, route), histogram in sorted(self._latency.items()):
-            yield from histogram.lines("sluice_http_request_seconds", f'method="{method}",route="{route}"')
-        yield from _head("sluice_errors_total", "counter", "Errors by Kafka's name.")
-        for name, count in sorted(self._errors.items()):
-            yield f'sluice_errors_total{{error="{name}"}} {count}'
-        for kind, counts in (("produced", self._produced), ("fetched", self._fetched)):
-            for place, unit in enumerate(("records", "bytes")):
-                yield from _head(f"sluice_{kind}_{unit}_total", "counter", f"{unit.capitalize()} {kind}, by topic.")
-                for topic, pair in sorted(counts.items()):
-                    yield f'sluice_{kind}_{unit}_total{{topic="{topic}"}} {pair[place]}'
-        yield from _head("sluice_long_polls_waiting", "gauge", "Long polls that wait now.")
-        yield f"sluice_long_polls_waiting {waiting}"
-
-
-def _of_log(log: LogStore) -> Iterator[str]:
-    led = [
-        (f'topic="{meta.name}",partition="{number}"', partition)
-        for meta in log.topics(internal=True)
-        for number in range(meta.partitions)
-        # Only what is open: a look at the metrics must not open ten thousand partitions.
-        if (partition := log.partition(meta.name, number)).opened
-    ]
-    gauges = {
-        "high_watermark": "Offset after the last committed record.",
-        "log_end": "Offset that the next record gets.",
-        "log_start": "First offset that can be read.",
-    }
-    for attribute, doc in gauges.items():
-        yield from _head(f"sluice_partition_{attribute}", "gauge", doc)
-        for labels, partition in led:
-            yield f"sluice_partition_{attribute}{{{labels}}} {getattr(partition, attribute)}"
-    yield from _head("sluice_partition_version", "gauge", "Delta version of the partition's table.")
-    for labels, partition in led:
-        yield f"sluice_partition_version{{{labels}}} {partition.state.version}"
-    wal = log.runtime.wal
-    yield from _head("sluice_wal_bytes", "gauge", "Bytes in the write-ahead log.")
-    yield f"sluice_wal_bytes {0 if wal is None else wal.size_bytes}"
-    counters = log.background.housekeeping.counters
-    for name in ("merges", "merged_files", "merged_bytes", "removed_deleted", "orphans_deleted", "failures"):
-        full = f"sluice_housekeeping_{name}_total"
-        yield from _head(full, "counter", f"Background work: {name.replace('_', ' ')}.")
-        yield f"{full} {getattr(counters, name)}"
-    yield from _head("sluice_fenced", "gauge", "1 when another process leads.")
-    yield f"sluice_fenced {int(log.fenced)}"
-
-
-def _head(name: str, kind: str, doc: str) -> Iterator[str]:
-    yield f"# HELP {name} {doc}"
-    yield f"# TYPE {name} {kind}"
+    def _by_topic(self, kind: str, counts: dict[str, list[int]], topics: Collection[str]) -> Iterator[str]:
+        for gone in counts.keys() - topics:
+            del counts[gone]
+        for place, unit in enumerate(("records", "bytes")):
+            yield from family(
+                f"sluice_{kind}_{unit}_total",
+                "counter",
+                f"{unit.capitalize()} {kind}, by topic.",
+                (({"topic": topic}, pair[place]) for topic, pair in sorted(counts.items())),
+            )

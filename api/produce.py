@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 import msgspec
+import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -24,7 +25,7 @@ from sluice.ingest.bodies import decode_body
 from sluice.ingest.limits import IngestLimits
 from sluice.ingest.request import MAX_PARTITION, Decoded
 from sluice.log_store.errors import InvalidRequest, SluiceError, UnknownTopicOrPartition
-from sluice.log_store.pending import Acks
+from sluice.log_store.pending import Acks, AppendResult
 from sluice.log_store.values import ProducerStamp
 
 ARROW = arrow_body.CONTENT_TYPE
@@ -70,7 +71,7 @@ async def produce(request: Request) -> Response:
         known = ", ".join(filter(None, _DECODERS))
         raise UnsupportedMediaType(f"Content-Type: must be one of {known}", field="Content-Type")
     query: Mapping[str, str] = request.query_params if request.scope["query_string"] else {}
-    summary = _wants_summary(query.get("response"), media)
+    summary = wants_summary(query.get("response"), media)
     number = partition_number(request.path_params)
     stamp = stamp_of(request.headers, topic_mode=number is None)
     target = Target(request.path_params["t"], number, acks_of(query), timeout_of(query, service), stamp)
@@ -85,7 +86,7 @@ async def produce(request: Request) -> Response:
         outcome = await append(service, replace(target, stamp=whole_stamp), decoded)
     if outcome.all_failed and outcome.first_error is not None:
         request.scope["sluice.error"] = outcome.first_error.error
-    return _answer(outcome, summary)
+    return answer(outcome, summary)
 
 
 def _decode(
@@ -102,7 +103,7 @@ def _decode(
 # --- what the request says -----------------------------------------------------------------------
 
 
-def _wants_summary(given: str | None, media: str) -> bool:
+def wants_summary(given: str | None, media: str) -> bool:
     if given is None:
         return media == ARROW
     if given not in ("summary", "full"):
@@ -153,7 +154,7 @@ def stamp_of(headers: Mapping[str, str], *, topic_mode: bool) -> ProducerStamp |
 # --- what the answer says ------------------------------------------------------------------------
 
 
-def _answer(outcome: Outcome, summary: bool) -> Response:
+def answer(outcome: Outcome, summary: bool) -> Response:
     listed: dict[str, Any] = {"partitions": _summaries(outcome)} if summary else {"offsets": _offsets(outcome)}
     status, headers = 202 if outcome.acks is Acks.NONE else 200, None
     error = outcome.first_error
@@ -167,10 +168,8 @@ def _answer(outcome: Outcome, summary: bool) -> Response:
 
 def _offsets(outcome: Outcome) -> list[RecordOffset]:
     """One per record, in the order of the request."""
-    if len(outcome.parts) == 1 and outcome.first_error is None and outcome.acks is not Acks.NONE:
-        ((number, part),) = outcome.parts.items()
-        base = part.result.base_offset  # type: ignore[union-attr]  # no error: it is a result
-        return [RecordOffset(number, offset) for offset in range(base, base + outcome.count)]
+    if outcome.first_error is None and outcome.acks is not Acks.NONE:
+        return _all_offsets(outcome)
     found = [RecordOffset(-1, -1)] * outcome.count
     for number, part in outcome.parts.items():
         result = part.result
@@ -185,6 +184,17 @@ def _offsets(outcome: Outcome) -> list[RecordOffset]:
         for index, offset in zip(part.indices.tolist(), offsets, strict=True):
             found[index] = offset
     return found
+
+
+def _all_offsets(outcome: Outcome) -> list[RecordOffset]:
+    """Without a loop over records, but for the one that makes them."""
+    partitions = np.full(outcome.count, -1, np.int64)
+    offsets = np.full(outcome.count, -1, np.int64)
+    for number, part in outcome.parts.items():
+        if isinstance(part.result, AppendResult):
+            partitions[part.indices] = number
+            offsets[part.indices] = np.arange(part.result.base_offset, part.result.base_offset + len(part.indices))
+    return list(map(RecordOffset, partitions.tolist(), offsets.tolist()))
 
 
 def _summaries(outcome: Outcome) -> list[PartSummary]:

@@ -22,8 +22,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from sluice.api.appending import LARGE_BYTES, Target, append, topic_of
 from sluice.api.errors import JSON, UnsupportedMediaType, body_of
-from sluice.api.limits import received
+from sluice.api.limits import received, streamed
 from sluice.api.produce import acks_of, timeout_of
+from sluice.api.quotas import admit_produce
 from sluice.api.routing import RawRoute
 from sluice.api.service import Service, service_of
 from sluice.ingest.bodies import decode_body
@@ -41,6 +42,7 @@ from sluice.log_store.errors import (
 )
 from sluice.log_store.records import micros_of
 
+_PIECE_BYTES = 1 << 16
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Json = dict[str, Any]
 _T = TypeVar("_T")
@@ -106,11 +108,13 @@ async def _decoded(service: Service, body: bytes, decode: _Decode[_T]) -> _T:
 
 def _decode_whole(body: bytes, *, now_ms: int, limits: IngestLimits) -> PartlyDecoded:
     splitter = ObjectSplitter(limits.max_object_bytes)
-    objects = splitter.feed(body)
+    objects: list[bytes] = []
+    for start in range(0, len(body), _PIECE_BYTES):
+        objects += splitter.feed(body[start : start + _PIECE_BYTES])
+        if len(objects) > limits.max_records:  # before all of a body that is nothing but braces is taken apart
+            raise RecordListTooLarge(f"records: must not be more than {limits.max_records}", field="records")
     splitter.finish()
     refuse_empty(len(objects), "records")
-    if len(objects) > limits.max_records:
-        raise RecordListTooLarge(f"records: must not be more than {limits.max_records}", field="records")
     return decode_records(objects, now_ms=now_ms, limits=limits)
 
 
@@ -120,6 +124,7 @@ async def _target(request: Request) -> tuple[Service, Target]:
     media = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
     if media != JSON:
         raise UnsupportedMediaType(f"Content-Type: must be {JSON}", field="Content-Type")
+    admit_produce(request, service)
     meta = await topic_of(service, request.path_params["t"])
     query = request.query_params
     return service, Target(meta.name, None, acks_of(query), timeout_of(query, service))
@@ -137,8 +142,9 @@ async def _reports_of_stream(request: Request, service: Service, target: Target)
     try:
         if request.headers.get("content-encoding", "identity") != "identity":
             raise InvalidRequest("Content-Encoding: a stream of records must be plain", field="Content-Encoding")
-        async for piece in request.stream():
+        async for piece in streamed(request, service):
             if objects := splitter.feed(piece):
+                service.access.enter(request.scope)  # a stream may outlive its token
                 now_ms = service.log.runtime.clock.wall_ms()
                 partly = decode_records(objects, now_ms=now_ms, limits=service.limits)
                 found = await _append_partly(service, target, partly)

@@ -9,13 +9,20 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
+from sluice.api.auth import Access
 from sluice.api.errors import NotFound
+from sluice.api.groups_flush import FlushSoon
+from sluice.api.loop_lag import LoopLag
 from sluice.api.metrics import Metrics
+from sluice.api.quotas_meters import Meters
 from sluice.api.waiting import Bell, Waiting
 from sluice.conf.settings import Settings
 from sluice.ingest.hooks import HookLoader
 from sluice.ingest.limits import IngestLimits
 from sluice.log_store.engine import LogStore
+from sluice.log_store.errors import SluiceError
+from sluice.streaming.coordinator import Coordinator
+from sluice.streaming.coordinator.lag import LagReader
 
 ADMIN_THREADS = 8
 """Catalog calls wait for a commit; partitions that are opened wait for storage."""
@@ -34,15 +41,25 @@ class Service:
             max_body_bytes=settings.server.request_max_bytes, max_records=settings.server.request_max_records
         )
         self.hooks = HookLoader.from_setting(settings.server.ingest_hooks_allowed)
+        self.access = Access(log.catalog.tokens, log.runtime.clock.wall_ms, lambda: _fenced(log))
         self.metrics = Metrics()
+        self.meters = Meters(log.catalog.state.quotas)
+        self.lag = LoopLag()
         self.waiting = Waiting(settings.server.fetch_max_waiting)
+        self.groups = Coordinator(log, settings.group)
+        self.flush_soon = FlushSoon()
+        self.lags = LagReader(log, self.groups, settings.group.lag_window_ms)
+        self.at_stop: list[Callable[[], None]] = [self.groups.stop]
         self.bell = Bell()
+        self.active = 0
+        """Requests at work, with the long polls that wait."""
         self.bodies_bytes = 0
         """Bodies of produce requests that are in memory now."""
         self.last_answer: tuple[object, bytes] = (None, b"")
         """What the last small fetch found, and its body."""
         self._admin = ThreadPoolExecutor(ADMIN_THREADS, thread_name_prefix="sluice-admin")
         self._reads = ThreadPoolExecutor(settings.server.fetch_threads, thread_name_prefix="sluice-fetch")
+        self.groups.start()
 
     async def blocking(self, work: Callable[[], _T]) -> _T:
         """Run what waits for a commit or for storage."""
@@ -60,10 +77,17 @@ class Service:
     def stop(self) -> None:
         """No request may hold up a graceful stop: long polls answer what they have."""
         self.waiting.stop()
+        for stop in self.at_stop:
+            stop()
 
     def close(self) -> None:
+        self.groups.close()
         self._admin.shutdown(cancel_futures=True)
         self._reads.shutdown(cancel_futures=True)
+
+
+def _fenced(log: LogStore) -> SluiceError | None:
+    return log.runtime.leadership.not_leader() if log.fenced else None
 
 
 def service_of(request: Request) -> Service:

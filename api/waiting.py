@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
 
 from sluice.log_store.errors import Overloaded
 from sluice.log_store.partition import PartitionLog
 from sluice.log_store.pending import AppendResult
+
+_log = logging.getLogger(__name__)
 
 
 class Bell:
@@ -38,7 +46,10 @@ class Bell:
     def _answer(self) -> None:
         self._rung = False
         while self._calls:
-            self._calls.popleft()()
+            try:
+                self._calls.popleft()()
+            except Exception:  # noqa: BLE001 - one bug must not leave the others waiting
+                _log.exception("a wake-up failed")
 
 
 async def settled(bell: Bell, futures: Sequence[Future[AppendResult]], timeout_s: float) -> None:
@@ -67,6 +78,25 @@ async def settled(bell: Bell, futures: Sequence[Future[AppendResult]], timeout_s
         await woken
     finally:
         timer.cancel()
+
+
+async def while_connected(receive: Receive, wait: Coroutine[Any, Any, None]) -> None:
+    """Await it; ClientDisconnect as soon as nobody is there to be told, so that they who leave do not go on waiting."""
+    waiting, gone = asyncio.ensure_future(wait), asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait((waiting, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            raise ClientDisconnect
+        waiting.result()
+    finally:
+        waiting.cancel()
+        gone.cancel()
+        await asyncio.gather(waiting, gone, return_exceptions=True)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _release(waiter: asyncio.Future[None]) -> None:
@@ -99,6 +129,8 @@ class Waiting:
     def __init__(self, most: int) -> None:
         self._most = most
         self._watches: dict[PartitionLog, _Watch] = {}
+        self._pauses: set[asyncio.Future[None]] = set()
+        self._timeouts: set[asyncio.Timeout] = set()
         self._count = 0
         self.stopping = False
 
@@ -106,11 +138,22 @@ class Waiting:
     def count(self) -> int:
         return self._count
 
+    @property
+    def full(self) -> bool:
+        return self._count >= self._most
+
+    def entered(self) -> None:
+        """One more waits, but not here."""
+        self._count += 1
+
+    def left(self) -> None:
+        self._count -= 1
+
     async def past(self, partition: PartitionLog, high_watermark: int, timeout_s: float) -> None:
         """Until the partition is past this high watermark, the time is over, or the service stops."""
         if self.stopping or timeout_s <= 0:
             return
-        if self._count >= self._most:
+        if self.full:
             raise Overloaded(f"{self._most} long polls are waiting already", retry_after_s=1)
         loop = asyncio.get_running_loop()
         watch = self._watches.get(partition)
@@ -132,7 +175,39 @@ class Waiting:
                 del self._watches[partition]
                 watch.close()
 
+    @asynccontextmanager
+    async def timeout(self, seconds: float) -> AsyncIterator[None]:
+        """`asyncio.timeout` that a stop ends at once: who gets a TimeoutError looks at `stopping`."""
+        if self.stopping:
+            raise TimeoutError
+        async with asyncio.timeout(seconds) as limit:
+            self._timeouts.add(limit)
+            try:
+                yield
+            finally:
+                self._timeouts.discard(limit)
+
+    async def pause(self, seconds: float) -> None:
+        """Let time pass for somebody who was too fast. A stop ends it."""
+        if self.stopping or seconds <= 0:
+            return
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        timer = loop.call_later(seconds, _release, waiter)
+        self._pauses.add(waiter)
+        self._count += 1
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            self._count -= 1
+            self._pauses.discard(waiter)
+
     def stop(self) -> None:
         self.stopping = True
+        for waiter in self._pauses:
+            _release(waiter)
+        for limit in self._timeouts:
+            limit.reschedule(asyncio.get_running_loop().time())
         for watch in self._watches.values():
             watch.wake()

@@ -12,7 +12,7 @@ from functools import partial
 
 from rich.console import Console
 
-from bench import acks, append, growth, ingest, merging, opening, parallel, read, requests
+from bench import acks, append, groups, growth, http, ingest, merging, opening, parallel, read, requests
 from bench.figures import Findings, commit, machine
 from bench.harness import Neighbours
 
@@ -23,6 +23,8 @@ BENCHES: dict[str, Callable[[], Findings]] = {
     "read": read.run,
     "acks": acks.run,
     "ingest": ingest.run,
+    "http": http.run,
+    "groups": groups.run,
     "requests": requests.run,
     "merging": merging.run,
     "growth": growth.run,

@@ -13,9 +13,10 @@ _FIRST_MS = 1_750_000_000_000
 
 def batch(records: int, seed: int = 0) -> pa.RecordBatch:
     rng = np.random.default_rng(seed)
-    order, customer, cents = (rng.integers(0, limit, records) for limit in (10**9, 1_000, 10**6))
+    order, cents = (rng.integers(limit // 10, limit, records) for limit in (10**9, 10**6))
+    customer = rng.integers(0, 1_000, records)
     values = [
-        b'{"order":%09d,"customer":"c%03d","cents":%06d,"status":"shipped","note":"' % row
+        b'{"order":%d,"customer":"c%03d","cents":%d,"status":"shipped","note":"' % row
         for row in zip(order.tolist(), customer.tolist(), cents.tolist(), strict=True)
     ]
     padded = [value.ljust(VALUE_BYTES - 2, b"x") + b'"}' for value in values]

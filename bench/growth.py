@@ -67,7 +67,7 @@ def run(*, full: bool = False, versions: int | None = None) -> Findings:
             "two clusters in one process, the young one beside the old one, in turns: a busy machine slows both",
             "each cluster is opened with its files in the page cache; open = LogStore.open and the first read",
             f"both are closed {BEHIND} versions after a checkpoint, with no merge left to do",
-            "reads are scans of the files, past the tail cache; the newest records of the old log lie in row groups with"
+            "reads are scans of the files, past the tail cache; the newest records of the old log share row groups with"
             " older ones, which are decoded as well",
             "the tail cache is small, so that it is full from the start; by default memory grows by tail.cache.bytes",
             "the WAL is in the page cache after a kill -9; after a power loss its disk must be read as well",
@@ -266,7 +266,14 @@ def _compare(both: dict[str, Grown]) -> dict[str, Any]:
     for number in range(OPENS):
         for name, cluster in sorted(both.items(), reverse=number % 2 == 0):
             opens[name].append(cluster.opening())
-    return {"both": shapes_of_both, "behind": distances, "appends": appends, "reads": reads, "tails": tails, "opens": opens}
+    return {
+        "both": shapes_of_both,
+        "behind": distances,
+        "appends": appends,
+        "reads": reads,
+        "tails": tails,
+        "opens": opens,
+    }
 
 
 def _show_versions(findings: Findings, found: dict[str, Any], old: int) -> None:

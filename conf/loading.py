@@ -14,7 +14,7 @@ from sluice.conf.errors import ConfigurationError
 
 ENV_PREFIX = "SLUICE_"
 # Variables that are not settings: they belong to clients, to the tests, or say where the settings are.
-NOT_SETTINGS = frozenset({"SLUICE_SERVER", "SLUICE_TOKEN", "SLUICE_CONFIG", "SLUICE_JARS_DIR"})
+NOT_SETTINGS = frozenset({"SLUICE_SERVER", "SLUICE_TOKEN", "SLUICE_CA_FILE", "SLUICE_CONFIG", "SLUICE_JARS_DIR"})
 TEST_PREFIX = "SLUICE_TEST_"
 
 

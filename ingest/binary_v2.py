@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from sluice.ingest.headers import ABSENT, header_column
+from sluice.ingest.json_scan import LONG_NAME
 from sluice.ingest.json_text import check_count, check_names, check_utf8, parse
 from sluice.ingest.json_v2 import Milliseconds, Partition
 from sluice.ingest.limits import DEFAULT_LIMITS, IngestLimits
@@ -31,11 +32,22 @@ _DECODER = msgspec.json.Decoder(_Body)
 
 
 def decode(body: bytes, *, now_ms: int, limits: IngestLimits = DEFAULT_LIMITS) -> Decoded:
+    return columns_of(records_of(body, limits), now_ms, limits)
+
+
+def records_of(body: bytes, limits: IngestLimits) -> list[BinaryRecord]:
+    """All that is checked by the text of one body."""
     check_utf8(body)
-    check_names(body)
+    if len(body) > LONG_NAME:
+        check_names(body)
     check_count(body, limits.max_records, "records")
     records = parse(_DECODER, body).records
     refuse_empty(len(records), "records")
+    return records
+
+
+def columns_of(records: list[BinaryRecord], now_ms: int, limits: IngestLimits) -> Decoded:
+    """The records of one body, or of several, which may fail together where none would alone."""
     batch = assemble(
         timestamp_column([record.timestamp for record in records], now_ms),
         bytes_column([record.key for record in records]),

@@ -46,6 +46,8 @@ def _check_keys(batch: pa.RecordBatch) -> None:
 
 def _check_headers(batch: pa.RecordBatch) -> None:
     headers = batch.column("headers")
+    if headers.null_count == len(headers):
+        return
     keys = pc.struct_field(headers.flatten(), "key")  # null as well where the header itself is
     if keys.null_count:
         missing = keys.is_null().to_numpy(zero_copy_only=False)

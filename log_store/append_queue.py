@@ -76,7 +76,9 @@ class AppendQueue:
                 raise Overloaded(f"the write-ahead log cannot be written: {trouble}", retry_after_s=1)
             raise Overloaded("the write-ahead log is full: storage is slower than produce", retry_after_s=1)
 
-    def accept(self, batch: pa.RecordBatch, now: int, stamp: ProducerStamp | None, *, log_append_time: bool) -> Pending:
+    def accept(
+        self, batch: pa.RecordBatch, size: int, now: int, stamp: ProducerStamp | None, *, log_append_time: bool
+    ) -> Pending:
         # Append times never go back, whatever the wall clock does.
         self.append_ms = max(now, self.append_ms)
         if log_append_time:
@@ -85,21 +87,21 @@ class AppendQueue:
         if low < 0 or high > MAX_TIMESTAMP_MS:
             # Once it is in the WAL it must be committed, and no commit could describe it.
             raise InvalidTimestamp(f"timestamps {low}..{high} ms: must be 0 to {MAX_TIMESTAMP_MS}")
-        return self._add(batch, self.append_ms, high, stamp, Logged.NO)
+        return self._add(batch, size, self.append_ms, high, stamp, Logged.NO)
 
     def accept_replayed(self, batch: WalBatch, rows: pa.RecordBatch) -> None:
         if batch.base_offset != self.end or rows.num_rows != batch.count:
             raise InvalidRequest(f"{self._ref.tp}: WAL batch at {batch.base_offset} does not follow {self.end}")
         self.append_ms = max(self.append_ms, batch.append_ms)
-        self._add(rows, batch.append_ms, timestamp_bounds_ms(rows)[1], batch.stamp, Logged.YES)
+        self._add(rows, rows.nbytes, batch.append_ms, timestamp_bounds_ms(rows)[1], batch.stamp, Logged.YES)
 
     def _add(
-        self, rows: pa.RecordBatch, append_ms: int, max_ms: int, stamp: ProducerStamp | None, logged: Logged
+        self, rows: pa.RecordBatch, size: int, append_ms: int, max_ms: int, stamp: ProducerStamp | None, logged: Logged
     ) -> Pending:
         pending = Pending(
             batch=rows,
             base_offset=self.end,
-            size=rows.nbytes,
+            size=size,
             append_ms=append_ms,
             max_ms=max_ms,
             stamp=stamp,

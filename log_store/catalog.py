@@ -1,4 +1,4 @@
-"""The catalog of a running cluster: `CatalogState` over the internal topic `__cluster_metadata`.
+"""The catalog of a running cluster: `CatalogState` and `TokenRegistry` over the topic `__cluster_metadata`.
 
 A command is decided on the state, its records are appended and committed, and only then does the state change: what
 is known is what a restart would replay.
@@ -13,12 +13,14 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TypeVar
 
 from sluice.log_store.catalog_state import CatalogState, Change, NamedProducer, ProducerIds, ProducerMode, Record
+from sluice.log_store.catalog_states import MetadataStates
 from sluice.log_store.clock import Clock
 from sluice.log_store.errors import RequestTimedOut
 from sluice.log_store.partition import PartitionLog
 from sluice.log_store.partition_reads import PartitionReads
 from sluice.log_store.pending import Acks, AppendResult
 from sluice.log_store.records import make_batch
+from sluice.log_store.tokens import TokenRegistry
 from sluice.log_store.topic import CLUSTER_METADATA, TopicConfig
 from sluice.log_store.values import PartitionRef
 
@@ -42,7 +44,9 @@ class Catalog:
         self._stale = False
         """A change was answered as unknown: the log must be read before anything else is decided."""
         self._replayed_to = 0
+        self._states = MetadataStates(state)
         self.state = state
+        self.tokens = self._states.tokens
 
     def replay(self) -> None:
         """Read the metadata topic from where the last replay ended."""
@@ -50,13 +54,16 @@ class Catalog:
         start = max(self._replayed_to, reads.earliest().offset)
         for batch in reads.scan(start, readahead=0):
             for key, value in zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True):
-                self.state.apply(key, value)
+                self._states.apply(key, value)
             self._replayed_to = int(batch.column("offset")[-1].as_py()) + 1
 
     def change(self, decide: Callable[[CatalogState], Change[_T]]) -> _T:
         """Decide on the present state, commit the records, apply them. One command at a time."""
         with self._lock:
             return self._change_locked(decide)
+
+    def change_tokens(self, decide: Callable[[TokenRegistry], Change[_T]]) -> _T:
+        return self.change(lambda _: decide(self.tokens))
 
     def _change_locked(self, decide: Callable[[CatalogState], Change[_T]]) -> _T:
         self._settle_unknown()
@@ -90,7 +97,7 @@ class Catalog:
             self._unknown = None
             raise
         self._unknown = None
-        self.state.apply_all(records)
+        self._states.apply_all(records)
         self._replayed_to = result.base_offset + result.count
 
     def _read_again(self) -> None:

@@ -136,7 +136,7 @@ class ProducerRegistry:
     def init(self, name: str, mode: ProducerMode, fresh_id: int | None) -> Change[NamedProducer]:
         """A new instance of a named producer: same id, epoch + 1, which fences the one before it (R-9)."""
         if not 1 <= len(name) <= MAX_PRODUCER_NAME:
-            raise InvalidRequest(f"a producer name has 1 to {MAX_PRODUCER_NAME} characters", name=name)
+            raise InvalidRequest(f"name: must be 1 to {MAX_PRODUCER_NAME} characters", field="name")
         known = self._named.get(name)
         if known is not None and known.mode is not mode:
             raise InvalidRequest(f"producer {name!r} was created for mode {known.mode}, not {mode}", name=name)

@@ -21,6 +21,7 @@ from sluice.log_store.catalog_producers import (
     ProducerRegistry,
     parse_mode,
 )
+from sluice.log_store.catalog_quotas import QUOTA_TYPE, QuotaRegistry
 from sluice.log_store.catalog_records import Change, Record, decode_key, decode_value, record, record_type
 from sluice.log_store.errors import (
     CorruptData,
@@ -104,7 +105,7 @@ class TopicMeta:
 
 
 class CatalogState:
-    TYPES = frozenset({TOPIC_TYPE, BLOCK_TYPE, NAMED_TYPE})
+    TYPES = frozenset({TOPIC_TYPE, BLOCK_TYPE, NAMED_TYPE, QUOTA_TYPE})
     """Record types that `apply` takes; others of the same topic belong to other states."""
 
     def __init__(self, limits: CatalogLimits | None = None) -> None:
@@ -115,11 +116,17 @@ class CatalogState:
         self._names: set[str] = set()
         """Names that were ever used: their plain folder is taken."""
         self._producers = ProducerRegistry()
+        self.quotas = QuotaRegistry()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CatalogState):
             return NotImplemented
-        return (self._topics, self._live, self._producers) == (other._topics, other._live, other._producers)
+        return (self._topics, self._live, self._producers, self.quotas) == (
+            other._topics,
+            other._live,
+            other._producers,
+            other.quotas,
+        )
 
     __hash__ = None  # type: ignore[assignment]  # mutable
 
@@ -136,6 +143,8 @@ class CatalogState:
                 self._producers.apply_block(name, body)
             elif name["type"] == NAMED_TYPE:
                 self._producers.apply_named(name, body)
+            elif name["type"] == QUOTA_TYPE:
+                self.quotas.apply(name, body)
             else:
                 raise UnsupportedFormat(
                     f"metadata record of unknown type {name['type']!r}: it needs a newer Sluice", type=name["type"]

@@ -227,6 +227,7 @@ class Committer:
         self._check_after(version, checked_at)
         self._attempt = None
         self._newest_known_at = begun
+        self._runtime.figures.committed(self._runtime.clock.boottime() - begun)
         self._on_won(attempt.commit, attempt.token)
 
     def _check_before(self, version: int) -> float:

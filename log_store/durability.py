@@ -107,12 +107,16 @@ class Durability:
             self._not_before = version + max(1, runtime.settings.checkpoint_interval_versions // RETRY_SHARE)
             # A checkpoint may outlive a power loss that its files do not: everything in it is synced first.
             self.sync_now()
-            if write_checkpoint(runtime.store, folder, version, snapshot) and runtime.wall.trusted():
+            written = write_checkpoint(runtime.store, folder, version, snapshot)
+            if written:
+                runtime.figures.checkpointed()
+            if written and runtime.wall.trusted():
                 cutoff = runtime.clock.wall_ms() - (retention_ms or runtime.settings.json_retention_ms)
                 cleaned = clean_log(
                     runtime.store, folder, older_than_ms=cutoff, synced_version=version, oldest=self._oldest
                 )
                 self._oldest = cleaned.oldest
+                runtime.figures.cleaned(cleaned)
             self.checkpointed = version
             return version
         finally:

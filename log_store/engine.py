@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import chain
@@ -21,7 +21,7 @@ import pyarrow as pa
 from sluice.conf.settings import Settings
 from sluice.log_store.background import Background
 from sluice.log_store.catalog import METADATA_CONFIG, METADATA_REF, Catalog
-from sluice.log_store.catalog_state import CatalogLimits, CatalogState, TopicMeta, parse_mode
+from sluice.log_store.catalog_state import CatalogLimits, CatalogState, Change, TopicMeta, parse_mode
 from sluice.log_store.claims import SERVICE, claim_leadership
 from sluice.log_store.clock import Clock, SystemClock, WallGuard
 from sluice.log_store.deletion import delete_records
@@ -62,6 +62,8 @@ class LogStore:
         self._partitions: dict[tuple[str, int], PartitionLog] = {}
         self._topic_logs: dict[str, TopicLog] = {}
         self._closed = False
+        self.on_topic_deleted: list[Callable[[TopicMeta], None]] = []
+        """Called with each topic that was deleted; must be short."""
         self.background = Background(runtime, self.report.add, settings.wal.sync_interval_ms / 1000)
         runtime.on_dirty = self.background.partition_changed
         runtime.before_open = self._repair_before_open
@@ -296,6 +298,18 @@ class LogStore:
                     raise
         return self.catalog.state.get(name)
 
+    def internal_topic(self, name: str, *, partitions: int, configs: Mapping[str, object]) -> TopicMeta:
+        """A topic of the service itself, created at its first use."""
+        now, topic_id = self.runtime.clock.wall_ms(), uuid.uuid4().hex
+
+        def decide(state: CatalogState) -> Change[TopicMeta]:
+            found = state.find(name)
+            if found is not None:
+                return Change((), found)
+            return state.create_internal(name, topic_id=topic_id, now_ms=now, partitions=partitions, configs=configs)
+
+        return self.catalog.change(decide)
+
     def topics(self, *, internal: bool = False) -> list[TopicMeta]:
         return self.catalog.state.topics(internal=internal)
 
@@ -316,6 +330,8 @@ class LogStore:
             with suppress(WalStalled):
                 if self.runtime.wal is not None:
                     self.runtime.wal.release(partition.ref, forget=True)
+        for told in tuple(self.on_topic_deleted):
+            told(meta)
 
     def _purge_later(self, meta: TopicMeta) -> None:
         """The files of a deleted topic go after `file.delete.delay.ms`, for readers that still use them (I-9)."""
@@ -355,6 +371,12 @@ class LogStore:
                 partition = self._partitions.setdefault(key, PartitionLog(ref, self.runtime, config))
         return partition
 
+    def opened_partitions(self) -> list[PartitionLog]:
+        """Those in use since the start, by topic and number; a look at them opens no others."""
+        with self._lock:
+            found = [partition for partition in self._partitions.values() if partition.opened]
+        return sorted(found, key=lambda partition: (partition.ref.topic, partition.ref.partition))
+
     def reads(self, topic: str, number: int) -> PartitionReads:
         return PartitionReads(self.partition(topic, number))
 
@@ -366,10 +388,11 @@ class LogStore:
         *,
         acks: Acks = Acks.ALL,
         stamp: ProducerStamp | None = None,
+        size: int | None = None,
     ) -> Future[AppendResult]:
         """Append to one partition on behalf of a client."""
         meta = self._writable(topic, stamp)
-        return self._led(meta, number).append(batch, acks=acks, stamp=stamp)
+        return self._led(meta, number).append(batch, acks=acks, stamp=stamp, size=size)
 
     def append_topic(
         self, topic: str, split: Split, *, acks: Acks = Acks.ALL, stamp: ProducerStamp | None = None

@@ -5,10 +5,14 @@
     SluiceError
     ├── ClientError                  the request is wrong; repeating it unchanged cannot help
     │   ├── InvalidRequest, InvalidTopic, InvalidConfig, InvalidPartitions, …
-    │   ├── UnknownTopicOrPartition, TopicAlreadyExists, OffsetOutOfRange
-    │   └── OutOfOrderSequence, InvalidProducerEpoch, ProducerFenced
+    │   ├── UnknownTopicOrPartition, TopicAlreadyExists, OffsetOutOfRange, ResourceNotFound
+    │   ├── AuthenticationFailed     who asks is not known
+    │   ├── AuthorizationFailed      who asks may not: Topic…, Group…, ClusterAuthorizationFailed
+    │   ├── OutOfOrderSequence, InvalidProducerEpoch, ProducerFenced
+    │   └── InvalidGroupId, UnknownMemberId, IllegalGeneration, RebalanceInProgress, … (consumer groups)
     ├── TransientError               the same request may succeed later
     │   ├── NotLeader, RequestTimedOut, Overloaded, StorageError
+    │   └── CoordinatorNotAvailable, CoordinatorLoadInProgress, NotCoordinator
     └── IntegrityError               what is stored is not what was written
         ├── CorruptCommit, CorruptData, ForeignCommit
 
@@ -108,6 +112,32 @@ class UnknownTopicId(ClientError):
     error, code, retriable = "UNKNOWN_TOPIC_ID", 100, True
 
 
+class ResourceNotFound(ClientError):
+    error, code = "RESOURCE_NOT_FOUND", 91
+
+
+class AuthenticationFailed(ClientError):
+    """No access token, or one that is not valid, expired or revoked."""
+
+    error, code = "SASL_AUTHENTICATION_FAILED", 58
+
+
+class AuthorizationFailed(ClientError):
+    """The token does not grant this. The same whether the thing exists or not."""
+
+
+class TopicAuthorizationFailed(AuthorizationFailed):
+    error, code = "TOPIC_AUTHORIZATION_FAILED", 29
+
+
+class GroupAuthorizationFailed(AuthorizationFailed):
+    error, code = "GROUP_AUTHORIZATION_FAILED", 30
+
+
+class ClusterAuthorizationFailed(AuthorizationFailed):
+    error, code = "CLUSTER_AUTHORIZATION_FAILED", 31
+
+
 class OffsetOutOfRange(ClientError):
     error, code = "OFFSET_OUT_OF_RANGE", 1
 
@@ -136,6 +166,63 @@ class UnsupportedFormat(ClientError):
     error, code = "UNSUPPORTED_VERSION", 35
 
 
+# Consumer groups. None of these is retriable in Kafka either: the member must change something first.
+
+
+class InvalidGroupId(ClientError):
+    error, code = "INVALID_GROUP_ID", 24
+
+
+class InvalidSessionTimeout(ClientError):
+    error, code = "INVALID_SESSION_TIMEOUT", 26
+
+
+class InconsistentGroupProtocol(ClientError):
+    error, code = "INCONSISTENT_GROUP_PROTOCOL", 23
+
+
+class UnknownMemberId(ClientError):
+    error, code = "UNKNOWN_MEMBER_ID", 25
+
+
+class IllegalGeneration(ClientError):
+    error, code = "ILLEGAL_GENERATION", 22
+
+
+class RebalanceInProgress(ClientError):
+    error, code = "REBALANCE_IN_PROGRESS", 27
+
+
+class MemberIdRequired(ClientError):
+    """Join again with `fields["member_id"]`."""
+
+    error, code = "MEMBER_ID_REQUIRED", 79
+
+
+class FencedInstanceId(ClientError):
+    error, code = "FENCED_INSTANCE_ID", 82
+
+
+class GroupMaxSizeReached(ClientError):
+    error, code = "GROUP_MAX_SIZE_REACHED", 81
+
+
+class NonEmptyGroup(ClientError):
+    error, code = "NON_EMPTY_GROUP", 68
+
+
+class GroupIdNotFound(ClientError):
+    error, code = "GROUP_ID_NOT_FOUND", 69
+
+
+class GroupSubscribedToTopic(ClientError):
+    error, code = "GROUP_SUBSCRIBED_TO_TOPIC", 86
+
+
+class OffsetMetadataTooLarge(ClientError):
+    error, code = "OFFSET_METADATA_TOO_LARGE", 12
+
+
 # --- what may go away by itself ----------------------------------------------------------------
 
 
@@ -161,6 +248,18 @@ class StorageError(TransientError):
     """Storage failed, or a partition is parked because it could not commit for too long."""
 
     error, code = "KAFKA_STORAGE_ERROR", 56
+
+
+class CoordinatorNotAvailable(TransientError):
+    error, code = "COORDINATOR_NOT_AVAILABLE", 15
+
+
+class CoordinatorLoadInProgress(TransientError):
+    error, code = "COORDINATOR_LOAD_IN_PROGRESS", 14
+
+
+class NotCoordinator(TransientError):
+    error, code = "NOT_COORDINATOR", 16
 
 
 # --- what must never be passed over in silence (I-10) ------------------------------------------

@@ -235,8 +235,11 @@ class PartitionLog:
         acks: Acks = Acks.ALL,
         stamp: ProducerStamp | None = None,
         completing: bool = False,
+        size: int | None = None,
     ) -> Future[AppendResult]:
         """Accept a batch. The future is answered at the level asked for; a refusal raises and takes no offset.
+
+        `size`: its bytes, about, where they are known. Arrow takes long to count them.
 
         Step, and what a crash after it leaves:
 
@@ -254,7 +257,7 @@ class PartitionLog:
             self._refuse_if_unwritable()
             answer = self._repeat_locked(batch, acks, stamp, now, completing, future)
             if answer is None and not future.running():
-                answer = self._accept_locked(batch, acks, stamp, now, future)
+                answer = self._accept_locked(batch, batch.nbytes if size is None else size, acks, stamp, now, future)
         if answer is not None:
             settle(future, answer)
         return future
@@ -294,13 +297,19 @@ class PartitionLog:
         return None
 
     def _accept_locked(
-        self, batch: pa.RecordBatch, acks: Acks, stamp: ProducerStamp | None, now: int, future: Future[AppendResult]
+        self,
+        batch: pa.RecordBatch,
+        size: int,
+        acks: Acks,
+        stamp: ProducerStamp | None,
+        now: int,
+        future: Future[AppendResult],
     ) -> AppendResult | None:
         """Give offsets and send the batch on its way; the answer, if it can be given at once."""
         if acks is Acks.ALL and (why := self._stall.hopeless) is not None:
             raise StorageError(f"{self.ref.tp} cannot be committed: {why}")
-        self._queue.admit(batch.nbytes, acks)
-        pending = self._queue.accept(batch, now, stamp, log_append_time=self._config().log_append_time)
+        self._queue.admit(size, acks)
+        pending = self._queue.accept(batch, size, now, stamp, log_append_time=self._config().log_append_time)
         steps.reached("accepted")
         logs = self._queue.needs_wal(acks)
         if logs:

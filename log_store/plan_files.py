@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sluice.log_store.errors import PlanRefused
-from sluice.log_store.plans import Plan
+from sluice.log_store.plans import Plan, check_plain_names
 from sluice.log_store.runtime import Runtime
 from sluice.log_store.store import StoreNotFound
 from sluice.log_store.values import PartitionRef
@@ -11,6 +11,7 @@ from sluice.log_store.values import PartitionRef
 
 def check_added(runtime: Runtime, ref: PartitionRef, plan: Plan) -> None:
     """Every added file must be there, whole, and young enough that no orphan sweep can be after it."""
+    check_plain_names(plan)
     oldest = runtime.clock.wall_ms() - runtime.settings.orphan_retention_ms // 2
     for file in plan.adds:
         try:

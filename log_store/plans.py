@@ -16,7 +16,7 @@ from sluice.log_store.delta_log import DataFile
 from sluice.log_store.errors import PlanRefused
 from sluice.log_store.partition_state import PartitionState
 
-_PLAIN_NAME = re.compile(r"\d{20}-\d+-[0-9a-z]+\.parquet")
+_PLAIN_NAME = re.compile(r"[0-9]{20}-[0-9]+-[0-9a-z]+\.parquet")
 
 
 class PlanKind(StrEnum):
@@ -72,11 +72,19 @@ def _live(state: PartitionState, plan: Plan) -> list[DataFile]:
     return removed
 
 
-def _check_names(state: PartitionState, plan: Plan) -> None:
-    used = {file.path for file in state.files} if plan.adds else set()
+def check_plain_names(plan: Plan) -> None:
+    """Before storage is asked for any of them: a name with slashes would lead out of the partition's folder."""
     for file in plan.adds:
         if not _PLAIN_NAME.fullmatch(file.path):
-            raise PlanRefused(f"plan {plan.plan_id} adds {file.path!r}, which is not a plain data file name (I-4)")
+            raise PlanRefused(
+                f"plan {plan.plan_id} adds {file.path[:200]!r}, which is not a plain data file name (I-4)", field="path"
+            )
+
+
+def _check_names(state: PartitionState, plan: Plan) -> None:
+    check_plain_names(plan)
+    used = {file.path for file in state.files} if plan.adds else set()
+    for file in plan.adds:
         if file.path in used or file.path in state.removed:
             raise PlanRefused(f"plan {plan.plan_id} adds {file.path!r}, a name that was used before (I-4)")
         used.add(file.path)

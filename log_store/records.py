@@ -93,10 +93,11 @@ def timestamp_bounds_ms(batch: pa.RecordBatch) -> tuple[int, int]:
 
 
 def micros_of(column: pa.Array | pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.int64]]:
-    # A view is half the price of a cast, which counts for batches of one record.
-    flat = column.view(pa.int64()) if isinstance(column, pa.Array) else column.cast(pa.int64())
-    values: np.ndarray[Any, np.dtype[np.int64]] = flat.to_numpy()
-    return values
+    if isinstance(column, pa.ChunkedArray):
+        values: np.ndarray[Any, np.dtype[np.int64]] = column.cast(pa.int64()).to_numpy()
+        return values
+    # Not by Arrow's kernels: each of their calls lets go of the interpreter, and to get it back takes longer than this.
+    return np.frombuffer(column.buffers()[1], np.int64, len(column), column.offset * 8)
 
 
 def stored_table(batches: Sequence[pa.RecordBatch], base_offset: int) -> pa.Table:
@@ -115,12 +116,22 @@ def record_sizes(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Bytes of key, value and headers of each record, uncompressed (R-12 and fetch limits count these)."""
     sizes = np.zeros(batch.num_rows, dtype=np.int64)
     for name in ("key", "value"):
-        lengths = pc.fill_null(pc.binary_length(batch.column(batch.schema.get_field_index(name))), 0)
-        sizes += lengths.to_numpy(zero_copy_only=False)
+        column = batch.column(batch.schema.get_field_index(name))
+        if column.null_count < len(column):
+            sizes += _lengths(column)
     headers = batch.column(batch.schema.get_field_index("headers"))
     if headers.null_count < len(headers):
         sizes += _header_sizes(headers)
     return sizes
+
+
+def _lengths(column: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Of a binary column; null has none."""
+    ends = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4)
+    lengths: np.ndarray[Any, np.dtype[np.int64]] = np.diff(ends).astype(np.int64)
+    if column.null_count:
+        lengths[column.is_null().to_numpy(zero_copy_only=False)] = 0
+    return lengths
 
 
 def _header_sizes(headers: pa.ListArray) -> np.ndarray[Any, np.dtype[np.int64]]:

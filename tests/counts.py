@@ -38,5 +38,32 @@ MANY_PARTITIONS = _count(1_000, 10_000)
 FUZZ_BODIES = _count(2_000, 10_000)
 """Mutated request bodies given to each decoder."""
 
-HTTP_BODIES = _count(200, 10_000)
-"""Hostile bodies sent to each produce call over HTTP."""
+HOSTILE_BODIES = _count(1_500, 12_000)
+"""Hostile bodies sent to the produce calls of a real service."""
+
+HOSTILE_ADMIN_BODIES = _count(600, 6_000)
+"""Hostile bodies sent to the calls that change topics, configs, tokens, quotas and files."""
+
+HOSTILE_NAMES = _count(60, 600)
+"""Hostile names, each put into every address that takes one."""
+
+HOSTILE_HEADERS = _count(500, 3_000)
+"""Requests with strange headers and framings."""
+
+HOSTILE_CONNECTIONS = _count(300, 3_000)
+"""Small requests, right and wrong, on connections that behave badly."""
+
+OPENAPI_EXAMPLES = _count(8, 150)
+"""Generated requests for each operation of the OpenAPI document."""
+
+GROUP_RUNS = _count(100, 1_000)
+"""Runs of the consumer group machine with its simulated clients."""
+
+GROUP_CHANGES = _count(30, 1_000)
+"""Joins, leaves and crashes of real members of a consumer group."""
+
+GROUP_RESTARTS = _count(2, 20)
+"""Kills of the service in the middle of their rebalances."""
+
+GROUP_KILLS = _count(3, 20)
+"""Kills of the service while groups commit."""

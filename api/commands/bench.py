@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from sluice.api.client import Producer, ProducerOptions, SluiceClient
-from sluice.api.commands.common import SERVER, AsJson, Server, Token, connected, print_json
+from sluice.api.commands.common import SERVER, AsJson, CaFile, Server, Token, connected, print_json
 from sluice.api.commands.produce import AcksChoice, CompressionChoice, Tally
 from sluice.log_store.clock import SystemClock
 
@@ -45,12 +45,13 @@ def produce(
     compression: Annotated[CompressionChoice, typer.Option("-z", "--compression")] = CompressionChoice.NONE,
     server: Server = SERVER,
     token: Token = None,
+    ca_file: CaFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Produce records of random bytes and say how long it took until the last was acknowledged."""
     value = random.randbytes(size)
     options = ProducerOptions(acks=acks.value, compression=compression.value)
-    with connected(server, token) as client, _bar() as bar:
+    with connected(server, token, ca_file) as client, _bar() as bar:
         task = bar.add_task("produce", total=records)
         clock = SystemClock()
         started = clock.boottime()
@@ -89,10 +90,11 @@ def consume(
     topic: Topic,
     server: Server = SERVER,
     token: Token = None,
+    ca_file: CaFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Read everything that is in a topic now, as Arrow, and say how long it took."""
-    with connected(server, token) as client, _bar() as bar:
+    with connected(server, token, ca_file) as client, _bar() as bar:
         clock = SystemClock()
         started = clock.boottime()
         count, size = _read_all(client, topic, bar)

@@ -19,6 +19,12 @@ from sluice.log_store.errors import SluiceError
 
 Server = Annotated[str, typer.Option("--server", envvar="SLUICE_SERVER", help="Address of the service.")]
 Token = Annotated[str | None, typer.Option("--token", envvar="SLUICE_TOKEN", help="Access token.", show_default=False)]
+CaFile = Annotated[
+    str | None,
+    typer.Option(
+        "--ca-file", envvar="SLUICE_CA_FILE", help="PEM file of the authorities to trust for https.", show_default=False
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 SERVER = DEFAULT_SERVER
 WIDE = 240
@@ -48,10 +54,10 @@ def reported() -> Iterator[None]:
 
 
 @contextmanager
-def connected(server: str, token: str | None) -> Iterator[SluiceClient]:
+def connected(server: str, token: str | None, ca_file: str | None = None) -> Iterator[SluiceClient]:
     if not server.startswith(("http://", "https://")):
         usage(f"--server {server!r}: must begin with http:// or https://")
-    with reported(), SluiceClient(server, token, retry=RETRY) as client:
+    with reported(), SluiceClient(server, token, ca_file=ca_file, retry=RETRY) as client:
         yield client
 
 

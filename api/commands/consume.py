@@ -12,11 +12,12 @@ import typer
 
 from sluice.api.client import At, Last, Reader
 from sluice.api.client_values import Start
-from sluice.api.commands.common import SERVER, AsJson, Server, Token, connected, milliseconds, usage
+from sluice.api.commands import consume_in_group
+from sluice.api.commands.common import SERVER, AsJson, CaFile, Server, Token, connected, milliseconds, usage
 from sluice.api.commands.printing import Printer, envelope, formatted
 
 
-def consume(
+def consume(  # noqa: PLR0913, PLR0917  # the options of a command are its arguments
     topic: Annotated[str, typer.Argument(help="Name of the topic.", show_default=False)],
     offset: Annotated[
         str, typer.Option("-o", "--offset", help="beginning, end, an offset, -N (the last N) or s@TIME.")
@@ -41,14 +42,25 @@ def consume(
         list[int] | None,
         typer.Option("-p", "--partition", min=0, help="Only this one; may be repeated.", show_default=False),
     ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", "-G", help="Read as a member of this group, and commit.", show_default=False),
+    ] = None,
     server: Server = SERVER,
     token: Token = None,
+    ca_file: CaFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the records of a topic and wait for more, until -c, -e or Ctrl-C ends it."""
     printer = _printer(template, key_separator, null, as_json)
     start = start_of(offset)
-    with connected(server, token) as client:
+    if group is not None:
+        consume_in_group.check(start, partition)
+        with connected(server, token, ca_file) as client, _ended_by_the_other_side():
+            wanted = consume_in_group.Wanted(topic, group, start, count, stop_at_end)
+            consume_in_group.print_all(client, wanted, printer)
+        return
+    with connected(server, token, ca_file) as client:
         reader = client.reader(
             topic, start=start, partitions=tuple(partition) if partition else None, stop_at_end=stop_at_end
         )

@@ -15,7 +15,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from sluice.api.client import Delivery, Producer, ProducerOptions, SluiceClient
 from sluice.api.client_values import Headers
-from sluice.api.commands.common import SERVER, AsJson, Server, Token, connected, fail, print_json, usage
+from sluice.api.commands.common import SERVER, AsJson, CaFile, Server, Token, connected, fail, print_json, usage
 
 CHUNK = 1 << 16
 SHOW_EVERY = 500
@@ -51,7 +51,7 @@ class Tally:
             self.error = self.error or error
 
 
-def produce(
+def produce(  # noqa: PLR0913, PLR0917 - each is an option of the command
     topic: Annotated[str, typer.Argument(help="Name of the topic.", show_default=False)],
     key_separator: Annotated[
         str | None, typer.Option("-K", "--key-separator", help="Splits a line into key and value.", show_default=False)
@@ -76,6 +76,7 @@ def produce(
     delimiter: Annotated[str, typer.Option("-D", "--delimiter", help="Ends a record.")] = "\\n",
     server: Server = SERVER,
     token: Token = None,
+    ca_file: CaFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Produce a record for each line of standard input. Exit code 0 only if every one was acknowledged."""
@@ -87,7 +88,7 @@ def produce(
         format="json" if record_format is FormatChoice.JSON else "raw",
     )
     tally = Tally()
-    with connected(server, token) as client:
+    with connected(server, token, ca_file) as client:
         _check_reachable(client)
         with client.producer(options) as producer, progress() as advance:
             lines = records_of(sys.stdin.buffer, end or b"\n")

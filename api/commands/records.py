@@ -9,6 +9,7 @@ import typer
 from sluice.api.commands.common import (
     SERVER,
     AsJson,
+    CaFile,
     Server,
     Token,
     connected,
@@ -30,11 +31,12 @@ def offsets(
     ] = None,
     server: Server = SERVER,
     token: Token = None,
+    ca_file: CaFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Show where the partitions of a topic begin and end."""
     moment = None if at is None else milliseconds(at, "--at")
-    with connected(server, token) as client:
+    with connected(server, token, ca_file) as client:
         rows: list[dict[str, object]] = []
         for entry in client.offsets(topic):
             row: dict[str, object] = {
@@ -62,11 +64,12 @@ def delete(
     ],
     server: Server = SERVER,
     token: Token = None,
+    ca_file: CaFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Delete all records of a partition that lie before an offset."""
     bounds = dict(_bound(text) for text in before)
-    with connected(server, token) as client:
+    with connected(server, token, ca_file) as client:
         client.delete_records(topic, bounds)
         left = [entry for entry in client.offsets(topic) if entry.partition in bounds]
     if as_json:

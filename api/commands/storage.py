@@ -6,7 +6,7 @@ import dataclasses
 import io
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import typer
 
 from sluice.api.client import FetchedRecord, SluiceClient
-from sluice.api.client_topics import topic_path
 from sluice.api.commands.common import (
     SERVER,
     AsJson,
+    CaFile,
     Server,
     Token,
     connected,
@@ -51,12 +51,13 @@ def log_dirs(
     ] = None,
     server: Server = SERVER,
     token: Token = None,
+    ca_file: CaFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the bytes and files of every partition."""
     if root is None:
-        with connected(server, token) as client:
-            rows = [_asked(client, topic.name, n) for topic in client.topics.list() for n in range(topic.partitions)]
+        with connected(server, token, ca_file) as client:
+            rows = list(_asked(client))
     else:
         with reported():
             look = inspection.inspect(_store(root, None))
@@ -66,17 +67,24 @@ def log_dirs(
     print_rows(rows, as_json)
 
 
-def _asked(client: SluiceClient, topic: str, partition: int) -> dict[str, object]:
-    path = f"{topic_path(topic)}/partitions/{partition}/segments"
-    answer = client.connection.json("GET", path, repeatable=True)
-    return {
-        "topic": topic,
-        "partition": partition,
-        "bytes": sum(file["size_bytes"] for file in answer["data"]),
-        "files": len(answer["data"]),
-        "log_start": answer["metadata"]["log_start_offset"],
-        "version": answer["metadata"]["version"],
-    }
+def _asked(client: SluiceClient) -> Iterator[dict[str, object]]:
+    path: str | None = "/v3/clusters/-/brokers/0/log-dirs?internal=true"
+    while path is not None:
+        answer = client.connection.json("GET", path, repeatable=True)
+        for one in answer["data"]:
+            yield {
+                "topic": one["topic_name"],
+                "partition": one["partition_id"],
+                "bytes": one.get("size_bytes"),
+                "files": one.get("files"),
+                "small": one.get("small_files"),
+                "log_start": one.get("log_start_offset"),
+                "high_watermark": one.get("high_watermark"),
+                "version": one.get("version"),
+                "problem": one["problem"] or "",
+            }
+        link = answer["metadata"]["next"]
+        path = None if link is None else f"/v3/{link.partition('/v3/')[2]}"
 
 
 def _looked_at(one: inspection.PartitionLook) -> dict[str, object]:
@@ -85,9 +93,10 @@ def _looked_at(one: inspection.PartitionLook) -> dict[str, object]:
         "partition": one.partition,
         "bytes": one.live_bytes,
         "files": one.live_files,
+        "small": one.small_files,
         "log_start": one.log_start,
-        "version": one.version,
         "high_watermark": one.high_watermark,
+        "version": one.version,
         "problem": one.problem,
     }
 

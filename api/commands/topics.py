@@ -10,6 +10,7 @@ import typer
 from sluice.api.commands.common import (
     SERVER,
     AsJson,
+    CaFile,
     Server,
     Token,
     assignments,
@@ -36,11 +37,12 @@ def create(
     config: Config = None,
     server: Server = SERVER,
     token: Token = None,
+    ca_file: CaFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a topic."""
     configs = assignments(config or (), "--config")
-    with connected(server, token) as client:
+    with connected(server, token, ca_file) as client:
         info = client.topics.create(name, partitions, configs)
     if as_json:
         print_json(info)
@@ -49,9 +51,9 @@ def create(
 
 
 @app.command("list")
-def list_topics(server: Server = SERVER, token: Token = None, as_json: AsJson = False) -> None:
+def list_topics(server: Server = SERVER, token: Token = None, ca_file: CaFile = None, as_json: AsJson = False) -> None:
     """List the topics."""
-    with connected(server, token) as client:
+    with connected(server, token, ca_file) as client:
         topics = client.topics.list()
     print_rows([dataclasses.asdict(topic) for topic in topics], as_json)
 
@@ -62,10 +64,11 @@ def describe(
     every: Annotated[bool, typer.Option("--all", help="Also the configs that were never set.")] = False,
     server: Server = SERVER,
     token: Token = None,
+    ca_file: CaFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Show partitions, offsets and configs of a topic."""
-    with connected(server, token) as client:
+    with connected(server, token, ca_file) as client:
         info, offsets = client.topics.describe(name), client.offsets(name)
         configs = [config for config in client.topics.configs(name) if every or not config.is_default]
     if as_json:
@@ -90,13 +93,14 @@ def alter(
     ] = None,
     server: Server = SERVER,
     token: Token = None,
+    ca_file: CaFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Change configs, or grow the number of partitions."""
     changes: dict[str, str | None] = {**assignments(config or (), "--config"), **dict.fromkeys(unset or ())}
     if not changes and partitions is None:
         usage("nothing to change: give --config, --delete-config or --partitions")
-    with connected(server, token) as client:
+    with connected(server, token, ca_file) as client:
         if changes:
             client.topics.alter(name, changes)
         if partitions is not None:
@@ -109,9 +113,11 @@ def alter(
 
 
 @app.command()
-def delete(name: Name, server: Server = SERVER, token: Token = None, as_json: AsJson = False) -> None:
+def delete(
+    name: Name, server: Server = SERVER, token: Token = None, ca_file: CaFile = None, as_json: AsJson = False
+) -> None:
     """Delete a topic and everything in it."""
-    with connected(server, token) as client:
+    with connected(server, token, ca_file) as client:
         client.topics.delete(name)
     if as_json:
         print_json({"deleted": name})

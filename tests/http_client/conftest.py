@@ -13,10 +13,17 @@ from sluice.api.cli import app
 from sluice.api.client import SluiceClient
 from tests.support.server import Server, running
 
+GROUPS = {
+    "SLUICE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+    "SLUICE_GROUP_MIN_SESSION_TIMEOUT_MS": "100",
+    "SLUICE_OFFSETS_TOPIC_NUM_PARTITIONS": "2",
+}
+"""Groups that settle at once."""
+
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("http_client") / "root") as found:
+    with running(tmp_path_factory.mktemp("http_client") / "root", **GROUPS) as found:
         yield found
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -26,8 +27,9 @@ QUICK = {"SLUICE_COMMIT_INTERVAL_MS": "5", "SLUICE_CLAIM_RENEW_MS": "300", "SLUI
 
 
 class Server:
-    def __init__(self, root: Path, **settings: str) -> None:
+    def __init__(self, root: Path, *, verify: ssl.SSLContext | bool = True, **settings: str) -> None:
         self.root = root
+        self._verify = verify
         self._settings = settings
         self._process: subprocess.Popen[str] | None = None
         self.client = httpx.Client()
@@ -43,15 +45,20 @@ class Server:
         assert process.stdout is not None
         line = process.stdout.readline()
         watchdog.cancel()
-        assert line.startswith("sluice listening on http://"), f"{line!r}, exit code {process.poll()}"
+        listening = line.startswith(("sluice listening on http://", "sluice listening on https://"))
+        assert listening, f"{line!r}, exit code {process.poll()}"
         self.url = line.split()[-1]
         self.client.close()
-        self.client = httpx.Client(base_url=self.url, timeout=20)
+        self.client = httpx.Client(base_url=self.url, timeout=20, verify=self._verify)
 
     @property
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     @property
     def threads(self) -> int:
@@ -83,8 +90,8 @@ class Server:
 
 
 @contextmanager
-def running(root: Path, **settings: str) -> Iterator[Server]:
-    server = Server(root, **settings)
+def running(root: Path, *, verify: ssl.SSLContext | bool = True, **settings: str) -> Iterator[Server]:
+    server = Server(root, verify=verify, **settings)
     try:
         server.start()
         yield server

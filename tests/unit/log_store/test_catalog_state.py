@@ -342,8 +342,8 @@ class TestNamedProducers:
 
 class TestRecords:
     def test_unknown_type_needs_a_newer_version(self, state: CatalogState) -> None:
-        with pytest.raises(UnsupportedFormat, match="quota"):
-            state.apply(*record({"type": "quota"}, {}))
+        with pytest.raises(UnsupportedFormat, match="hologram"):
+            state.apply(*record({"type": "hologram"}, {}))
 
     def test_newer_format_is_refused(self, state: CatalogState) -> None:
         key = encode({"type": "topic", "name": "t", "id": "x"})

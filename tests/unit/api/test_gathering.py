@@ -1,0 +1,230 @@
+"""Small requests that go together: each is told what it would have been told alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sluice.api.appending import Outcome, Target
+from sluice.api.gathering import BINARY, JSON, Destination, Gathering, Single
+from sluice.api.service import Service
+from sluice.log_store.errors import RequestTimedOut, StorageError
+from sluice.log_store.pending import Acks, AppendResult
+from sluice.log_store.topic import ConfigChange
+from tests import counts
+from tests.support.logs import Cluster, memory_cluster
+
+Told = Single | Outcome | None
+PARTITIONS = 3
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with memory_cluster() as found:
+        yield found
+
+
+@pytest.fixture
+def service(cluster: Cluster) -> Iterator[Service]:
+    made = a_service(cluster)
+    yield made
+    made.close()
+
+
+def a_service(cluster: Cluster) -> Service:
+    log = cluster.open()
+    log.create_topic("t", partitions=PARTITIONS)
+    for number in range(PARTITIONS):
+        log.partition("t", number).prepare()
+    return Service(log, cluster.settings)
+
+
+def body(*values: object, **more: object) -> bytes:
+    return json.dumps({"records": [{"value": value, **more} for value in values]}).encode()
+
+
+def to(topic: str = "t", partition: int | None = None, acks: Acks | None = None, timeout_s: float = 20.0) -> Target:
+    return Target(topic, partition, acks, timeout_s)
+
+
+def send(
+    service: Service,
+    bodies: Sequence[bytes],
+    target: Target | None = None,
+    form: str = JSON,
+    after: Callable[[], None] = lambda: None,
+) -> list[Told]:
+    """All at the same moment; what each is told."""
+
+    async def run() -> list[Told]:
+        gathering, loop = Gathering(service), asyncio.get_running_loop()
+        told: list[asyncio.Future[Told]] = [loop.create_future() for _ in bodies]
+        for one, future in zip(bodies, told, strict=True):
+            gathering.add(Destination(target or to(), form), one, future.set_result)  # twice would raise
+        after()
+        return list(await asyncio.wait_for(asyncio.gather(*told), 30))
+
+    return asyncio.run(run())
+
+
+def stored(service: Service) -> dict[tuple[int, int], bytes]:
+    found = {}
+    for number in range(PARTITIONS):
+        for batch in service.log.reads("t", number).scan():
+            rows = zip(batch.column("offset").to_pylist(), batch.column("value").to_pylist(), strict=True)
+            found.update({(number, offset): value for offset, value in rows})
+    return found
+
+
+def places(outcome: Told) -> list[tuple[int, int]]:
+    """Where each record of a request is said to be, in its order."""
+    if isinstance(outcome, Single):
+        return [outcome]
+    assert outcome is not None
+    found = [(-1, -1)] * outcome.count
+    for number, part in outcome.parts.items():
+        assert isinstance(part.result, AppendResult)
+        for rank, index in enumerate(part.indices.tolist()):
+            found[index] = (number, part.result.base_offset + rank)
+    return found
+
+
+def test_each_is_told_where_its_own_records_are(service: Service) -> None:
+    bodies = [body(*range(n, n + 1 + n % 4)) for n in range(60)]
+    told = send(service, bodies)
+    rows = stored(service)
+    for one, outcome in zip(bodies, told, strict=True):
+        values = [json.dumps(record["value"]).encode() for record in json.loads(one)["records"]]
+        assert [rows.pop(place) for place in places(outcome)] == values
+    assert not rows
+
+
+def test_they_share_their_versions(service: Service) -> None:
+    before = [service.log.partition("t", number).state.version for number in range(PARTITIONS)]
+    send(service, [body(n) for n in range(90)])
+    after = [service.log.partition("t", number).state.version for number in range(PARTITIONS)]
+    assert [new - old for old, new in zip(before, after, strict=True)] == [1] * PARTITIONS
+    sizes = [service.log.partition("t", number).high_watermark for number in range(PARTITIONS)]
+    assert sizes == [30] * PARTITIONS  # in turn
+
+
+def test_keys_and_base64(service: Service) -> None:
+    told = send(service, [body("dg==", key="aw==") for _ in range(10)], form=BINARY)
+    assert len({place[0] for outcome in told for place in places(outcome)}) == 1
+    assert set(stored(service).values()) == {b"v"}
+
+
+@pytest.mark.parametrize(
+    "bad", [b"", b"{", b"[]", b'{"records":[]}', b'{"records":[{"value":1}]},{"records":[{"value":2}]}']
+)
+def test_a_bad_body_goes_alone_and_the_others_go_on(service: Service, bad: bytes) -> None:
+    first, alone, last = send(service, [body(1), bad, body(2)])
+    assert alone is None
+    rows = stored(service)
+    assert [rows[places(outcome)[0]] for outcome in (first, last)] == [b"1", b"2"]
+    assert len(rows) == 2
+
+
+def test_a_body_cannot_swallow_its_neighbour(service: Service) -> None:
+    """Each is parsed by itself: what would be one JSON text together is not."""
+    pieces = [b'{"records":[{"value":[1', b'{"records":[{"value":2}]}', b"3]}]}"]
+    assert [outcome is None for outcome in send(service, pieces)] == [True, False, True]
+    assert list(stored(service).values()) == [b"2"]
+
+
+@pytest.mark.parametrize(
+    "bodies",
+    [
+        [body(1), body("x" * 2000)],
+        [body(1), body(1, partition=PARTITIONS)],
+        [body(1), body(1, timestamp=1)],
+        [body(1), json.dumps({"records": [{"value": 1, "headers": [{"name": "n"}] * 2000}]}).encode()],
+    ],
+)
+def test_a_record_that_breaks_a_rule_sends_all_their_own_ways(service: Service, bodies: list[bytes]) -> None:
+    service.log.alter_topic(
+        "t", [ConfigChange("max.message.bytes", "1000"), ConfigChange("message.timestamp.before.max.ms", "100000")]
+    )
+    assert send(service, bodies) == [None, None]
+    assert not stored(service)
+
+
+def test_what_is_not_open_or_not_there_goes_alone(cluster: Cluster, service: Service) -> None:
+    service.log.create_topic("closed")
+    assert send(service, [body(1)], to("closed")) == [None]
+    assert send(service, [body(1)], to("missing")) == [None]
+    assert send(service, [body(1)], to("__cluster_metadata")) == [None]
+    assert send(service, [body(1)], to(partition=PARTITIONS)) == [None]
+    assert send(service, [body(1, partition=1)], to(partition=0)) == [None]
+
+
+def test_one_partition_that_refuses_is_the_trouble_of_those_who_go_there(service: Service) -> None:
+    service.log.partition("t", 1)._stall.refuses = True
+    told = send(service, [body(0, partition=0), body(1, partition=1), body(2, partition=2)])
+    assert isinstance(told[0], Single)
+    assert isinstance(told[2], Single)
+    assert isinstance(told[1], Outcome)
+    assert isinstance(told[1].first_error, StorageError)
+    assert told[1].all_failed
+
+
+def test_a_request_over_two_partitions_waits_for_both(service: Service) -> None:
+    service.log.partition("t", 1)._stall.refuses = True
+    mixed = json.dumps({"records": [{"value": n, "partition": n} for n in (0, 1)]}).encode()
+    (outcome,) = send(service, [mixed])
+    assert isinstance(outcome, Outcome)
+    assert not outcome.all_failed
+    assert isinstance(outcome.parts[0].result, AppendResult)
+    assert isinstance(outcome.parts[1].result, StorageError)
+
+
+def test_an_acknowledgement_that_does_not_come(cluster: Cluster, service: Service) -> None:
+    cluster.store.fail_before("put", "*/t/0/*.parquet", times=None)
+    told = send(service, [body(n, partition=0) for n in range(3)] + [body(9, partition=1)], to(timeout_s=0.3))
+    for outcome in told[:3]:
+        assert isinstance(outcome, Outcome)
+        assert isinstance(outcome.first_error, RequestTimedOut)
+    assert isinstance(told[3], Single)
+    cluster.store.clear()
+
+
+def test_acks_0_promises_nothing(service: Service) -> None:
+    (outcome,) = send(service, [body(1)], to(acks=Acks.NONE))
+    assert isinstance(outcome, Outcome)
+    assert outcome.acks is Acks.NONE
+
+
+texts = st.lists(
+    st.one_of(
+        st.builds(lambda values: body(*values), st.lists(st.integers(0, 99), min_size=1, max_size=5)),
+        st.builds(lambda value, p: body(value, partition=p), st.integers(0, 99), st.integers(0, PARTITIONS - 1)),
+        st.builds(lambda value, key: body(value, key=key), st.integers(0, 99), st.text(max_size=3)),
+        st.sampled_from([b"", b"{}", b'{"records":[{"value":1}', b"]}", body(1) + body(2)]),
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+@settings(max_examples=counts.HYPOTHESIS_EXAMPLES // 5 + 5)
+@given(bodies=texts)
+def test_nothing_is_lost_doubled_or_told_wrong(bodies: list[bytes]) -> None:
+    with memory_cluster() as cluster:
+        service = a_service(cluster)
+        rows = {}
+        for one, outcome in zip(bodies, send(service, bodies), strict=True):
+            try:
+                records = json.loads(one)["records"]
+            except (ValueError, KeyError):
+                assert outcome is None
+                continue
+            for record, place in zip(records, places(outcome), strict=True):
+                assert record.get("partition", place[0]) == place[0]
+                rows[place] = json.dumps(record["value"]).encode()
+        assert stored(service) == rows
+        service.close()
