@@ -31,6 +31,8 @@ from sluice.log_store.values import ProducerStamp
 
 LARGE_BYTES = 512 << 10
 """Bodies from which on decoding takes long enough to be given to a thread."""
+LARGE_COLUMNS = 4 << 20
+"""The same for what is in columns already: a millisecond of work, where handing it over costs as much in switches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ async def append(service: Service, target: Target, decoded: Decoded) -> Outcome:
         validate(ready.batch, config, now_ms)
         return ready
 
-    direct = chain is NO_HOOKS and decoded.batch.nbytes < LARGE_BYTES
+    direct = chain is NO_HOOKS and decoded.batch.nbytes < LARGE_COLUMNS
     checked = check() if direct else await service.reading(check)
     acks = target.acks if target.acks is not None else default_acks(service, config)
     if target.partition is None:
@@ -144,7 +146,7 @@ async def _to_topic(
         return log.append_topic(meta.name, split, acks=acks, stamp=stamp)
 
     # The windows of a topic need all of its partitions; a plain request only those that it goes to.
-    direct = decoded.batch.nbytes < LARGE_BYTES and chain is NO_HOOKS
+    direct = decoded.batch.nbytes < LARGE_COLUMNS and chain is NO_HOOKS
     concerned = range(meta.partitions) if stamp is not None or not direct else cut(meta.partitions)
     ready = direct and all(log.partition(meta.name, number).ready for number in concerned)
     appended = hand_over() if ready else await service.blocking(hand_over)

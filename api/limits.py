@@ -41,7 +41,7 @@ async def received(request: Request, service: Service) -> AsyncIterator[bytes]:
                         body = piece  # and that is all of it for most bodies
                     elif piece:
                         if more is None:
-                            more = BytesIO()
+                            more = _room_for(taken)
                             more.write(body)
                         more.write(piece)
         except TimeoutError:
@@ -49,6 +49,7 @@ async def received(request: Request, service: Service) -> AsyncIterator[bytes]:
         request.scope["sluice.bytes_in"] = got
         count_produced(request, service, got)
         if more is not None:
+            more.truncate()
             body = more.getvalue()  # not a copy: joining pieces would need the memory twice
             more.close()
         yield body
@@ -74,6 +75,15 @@ async def streamed(request: Request, service: Service) -> AsyncIterator[bytes]:
         wait_ms = count_produced(request, service, len(piece))
         yield piece
         await service.waiting.pause(wait_ms / 1000)
+
+
+def _room_for(size: int) -> BytesIO:
+    """Grown once: a buffer that grows with every piece moves what it has again and again."""
+    room = BytesIO()
+    room.seek(max(size - 1, 0))
+    room.write(b"\0")
+    room.seek(0)
+    return room
 
 
 def _refuse_larger(size: int, most: int) -> None:

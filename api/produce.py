@@ -15,7 +15,7 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sluice.api.appending import LARGE_BYTES, Outcome, Target, append
+from sluice.api.appending import LARGE_BYTES, LARGE_COLUMNS, Outcome, Target, append
 from sluice.api.errors import JSON, UnsupportedMediaType, body_of, headers_of, status_of
 from sluice.api.limits import received, whole_number
 from sluice.api.routing import RawRoute
@@ -81,7 +81,7 @@ async def produce(request: Request) -> Response:
         def decode() -> tuple[Decoded, ProducerStamp | None]:
             return _decode(decoder, sent, encoding, service, stamp)
 
-        small = encoding is None and len(sent) < LARGE_BYTES
+        small = encoding is None and len(sent) < (LARGE_COLUMNS if media == ARROW else LARGE_BYTES)
         decoded, whole_stamp = decode() if small else await service.reading(decode)
         outcome = await append(service, replace(target, stamp=whole_stamp), decoded)
     if outcome.all_failed and outcome.first_error is not None:

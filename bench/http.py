@@ -39,8 +39,8 @@ class Body:
 def bodies() -> list[Body]:
     return [
         Body("single records", 1, 2_000, "application/json", [_json(1, seed) for seed in range(100)]),
-        Body("JSON × 1,000", 1_000, 96, "application/json", [_json(1_000, seed) for seed in range(20)]),
-        Body("Arrow × 10,000", 10_000, 16, ARROW, [_arrow(10_000, seed) for seed in range(4)]),
+        Body("JSON × 1,000", 1_000, 128, "application/json", [_json(1_000, seed) for seed in range(20)]),
+        Body("Arrow × 10,000", 10_000, 64, ARROW, [_arrow(10_000, seed) for seed in range(4)]),
     ]
 
 

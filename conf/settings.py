@@ -117,7 +117,12 @@ class LogSettings:
         maximum=GIB,
     )
     commit_threads: int = setting(
-        "commit.threads", 4, "Threads that write Parquet files and Delta commits.", minimum=1, maximum=64
+        "commit.threads",
+        0,
+        "Threads that write Parquet files and Delta commits. 0: one per processor, two at least, on a local root: more "
+        "would only wait for each other; 16 on an object store, where each waits for the network.",
+        minimum=0,
+        maximum=64,
     )
     partition_pending_max_bytes: int = setting(
         "partition.pending.max.bytes",
@@ -164,7 +169,7 @@ class LogSettings:
     )
     merge_cpu_percent: int = setting(
         "merge.cpu.percent",
-        50,
+        25,
         "Share of one core that merging may use; it rests in between.",
         minimum=1,
         maximum=100,

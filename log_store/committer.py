@@ -58,6 +58,8 @@ class Append:
     producers: list[list[int]]
     rolls: list[int]
     active: ActiveSegment
+    rows: pa.Table | None = None
+    """As they are in the files."""
 
 
 class Committer:

@@ -7,6 +7,7 @@ Partitions open lazily; an idle one holds no thread, no timer and no file.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -43,6 +44,7 @@ from sluice.log_store.wal_home import open_wals
 from sluice.log_store.wal_values import PartitionKey, SyncPoint, WalStalled
 
 _log = logging.getLogger(__name__)
+OBJECT_STORE_COMMITS = 16
 CLUSTER_FILE, CLUSTER_FORMAT = "_sluice/cluster.json", 1
 DRAIN_TIMEOUT_S = 30.0
 
@@ -117,7 +119,7 @@ class LogStore:
             leadership=leadership,
             wal=wals[0] if wals else None,
             scheduler=Scheduler(clock),
-            commits=ThreadPoolExecutor(settings.log.commit_threads, thread_name_prefix="sluice-commit"),
+            commits=ThreadPoolExecutor(_commit_threads(settings, store), thread_name_prefix="sluice-commit"),
             maintenance=ThreadPoolExecutor(2, thread_name_prefix="sluice-maintenance"),
             tails=TailCache(settings.log.tail_cache_bytes),
         )
@@ -428,6 +430,11 @@ class LogStore:
 
     def apply_plan(self, topic: str, number: int, plan: Plan) -> int:
         return self.partition(topic, number).apply_plan(plan)
+
+
+def _commit_threads(settings: Settings, store: Store) -> int:
+    automatic = OBJECT_STORE_COMMITS if store.local_path is None else max(2, os.cpu_count() or 2)
+    return settings.log.commit_threads or automatic
 
 
 def _newest_epoch(wal: Wal) -> int:

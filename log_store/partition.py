@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
 from dataclasses import replace
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -35,7 +36,7 @@ from sluice.log_store.pending import Acks, AppendResult, Logged, Pending, settle
 from sluice.log_store.plan_files import check_added
 from sluice.log_store.plans import ROWS_UNCHANGED, Plan, check_plan
 from sluice.log_store.producers import ProducerWindows
-from sluice.log_store.records import RECORD_SCHEMA, stored_table
+from sluice.log_store.records import RECORD_SCHEMA
 from sluice.log_store.runtime import Runtime
 from sluice.log_store.segmenting import write_group
 from sluice.log_store.stall import Stall
@@ -47,6 +48,13 @@ _log = logging.getLogger(__name__)
 
 WAL_LOOK_S = 1.0
 NO_WAL = "none"
+
+
+class _Group(NamedTuple):
+    """What one version appends."""
+
+    batches: list[Pending]
+    rows: pa.Table | None
 
 
 class PartitionLog:
@@ -412,7 +420,7 @@ class PartitionLog:
             except StorageError:
                 self._committer.drop_files(append.files)
                 raise
-            self._committer.append(append, group)
+            self._committer.append(append, _Group(group, append.rows))
 
     def _wait_for_wal(self, group: list[Pending]) -> None:
         with self._lock:
@@ -423,10 +431,11 @@ class PartitionLog:
 
     def _on_won(self, commit: Commit, token: object) -> None:
         """A version stands: move the high watermark, then tell everybody."""
-        group: list[Pending] = token if isinstance(token, list) else []
-        if group:
-            rows = stored_table([pending.batch for pending in group], group[0].base_offset)
-            self.runtime.tails.add(self.ref.folder, group[0].base_offset, group[-1].end_offset, rows)
+        group: list[Pending] = []
+        if isinstance(token, _Group):
+            group = token.batches
+        if isinstance(token, _Group) and token.rows is not None:
+            self.runtime.tails.add(self.ref.folder, group[0].base_offset, group[-1].end_offset, token.rows)
         with self._lock:
             self._state.apply(commit)
             self.durability.committed_locked(commit)

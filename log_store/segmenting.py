@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from sluice.log_store.committer import Append, Committer
 from sluice.log_store.delta_log import DataFile
 from sluice.log_store.errors import StorageError
@@ -34,11 +36,13 @@ def _write_group(
 ) -> Append:
     active = active or ActiveSegment(base_offset=group[0].base_offset)
     rolls: list[int] = []
+    tables: list[pa.Table] = []
     rest = group
     while rest:
         run = _next_run(rest, active, config, now_ms)
         rest = rest[len(run) :]
         table = stored_table([pending.batch for pending in run], run[0].base_offset)
+        tables.append(table)
         file = committer.put_file(table, codec(config.compression_type))
         if should_roll(active, file.size, file.max_ms, file.end_offset, config, now_ms):
             rolls.append(file.base_offset)
@@ -53,6 +57,7 @@ def _write_group(
         producers=[entry for pending in group if (entry := pending.producer_entry()) is not None],
         rolls=rolls,
         active=active,
+        rows=tables[0] if len(tables) == 1 else pa.concat_tables(tables),
     )
 
 
