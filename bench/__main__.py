@@ -12,7 +12,7 @@ from functools import partial
 
 from rich.console import Console
 
-from bench import acks, append, groups, growth, http, ingest, merging, opening, parallel, read, requests
+from bench import acks, append, groups, growth, http, ingest, merging, opening, parallel, read, requests, steps
 from bench.figures import Findings, commit, machine
 from bench.harness import Neighbours
 
@@ -24,6 +24,7 @@ BENCHES: dict[str, Callable[[], Findings]] = {
     "acks": acks.run,
     "ingest": ingest.run,
     "http": http.run,
+    "steps": steps.run,
     "groups": groups.run,
     "requests": requests.run,
     "merging": merging.run,

@@ -169,7 +169,7 @@ class LogSettings:
     )
     merge_cpu_percent: int = setting(
         "merge.cpu.percent",
-        25,
+        50,
         "Share of one core that merging may use; it rests in between.",
         minimum=1,
         maximum=100,
