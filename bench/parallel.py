@@ -14,14 +14,14 @@ import pyarrow.parquet as pq
 from bench.data import batches
 from bench.figures import Findings, at_least
 from bench.harness import cluster, scratch, wall_and_cpu
-from sluice.conf.settings import LogSettings
 from sluice.log_store.engine import LogStore
 from sluice.log_store.parquet import empty_columns, writer_options
 from sluice.log_store.pending import AppendResult
 from sluice.log_store.records import STORED_SCHEMA, stored_table
 
 RECORDS, PARTITIONS, IN_FLIGHT, ROUNDS, BATCHES = 10_000, 8, 4, 12, 120
-THREADS = LogSettings().commit_threads
+THREADS = 4
+"""Of the bare writer beside us."""
 OFF, ON, ALONE, BARE = "ours, fsync off", "ours, fsync on", "ours, fsync off, merging off", "bare pyarrow"
 
 
