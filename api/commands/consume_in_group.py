@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -42,7 +44,8 @@ def print_all(client: SluiceClient, wanted: Wanted, printer: Printer) -> None:
     }  # also says at once that there is no such topic
     reset: Literal["earliest", "latest"] = "latest" if wanted.start == "latest" else "earliest"
     out, left = sys.stdout.buffer, wanted.count
-    with client.consumer(group=wanted.group, auto_offset_reset=reset, enable_auto_commit=False) as consumer:
+    joined = client.consumer(group=wanted.group, auto_offset_reset=reset, enable_auto_commit=False)
+    with _leaving_on_sigterm(), joined as consumer:
         consumer.subscribe([wanted.topic])
         while True:
             records = consumer.poll(POLL_S, left)
@@ -54,6 +57,20 @@ def print_all(client: SluiceClient, wanted: Wanted, printer: Printer) -> None:
                 left -= len(records)
             if left == 0 or (wanted.stop_at_end and _at_end(consumer, ends)):
                 return
+
+
+@contextmanager
+def _leaving_on_sigterm() -> Iterator[None]:
+    """Out of the loop in order: the others need not wait for this member's session to end."""
+
+    def leave(_number: int, _frame: object) -> None:
+        raise SystemExit(0)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _commit(consumer: Consumer) -> None:

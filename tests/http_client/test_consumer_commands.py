@@ -145,3 +145,16 @@ def test_the_example_runs(server: Server):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "600 orders, each counted once: True; lag 0" in done.stdout
+
+
+def test_a_member_that_is_asked_to_stop_leaves_its_group(server: Server, client: SluiceClient, topic: str) -> None:
+    """Not by its session, which would keep its partitions from the others."""
+    client.produce(topic, [Record(value=b"seen", partition=0)])
+    name = f"g-{uuid.uuid4().hex[:8]}"
+    command = [sys.executable, "-m", "sluice.api", "consume", topic, "--group", name, "-o", "beginning"]
+    with subprocess.Popen([*command, "--server", server.url], stdout=subprocess.PIPE) as member:
+        assert member.stdout is not None
+        assert member.stdout.readline() == b"seen\n"
+        member.terminate()
+        assert member.wait(30) == 0
+    assert client.groups.describe(name).state == "EMPTY"
