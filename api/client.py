@@ -37,18 +37,7 @@ from sluice.api.client_codec import (
 )
 from sluice.api.client_consumer import ConsumedTable, Consumer
 from sluice.api.client_consumer_options import ConsumerOptions
-from sluice.api.client_errors import (
-    BufferFull,
-    ConnectionFailed,
-    ConsumerClosed,
-    NoAnswerInTime,
-    NoOffsetForPartition,
-    ProducerClosed,
-    RequestFailed,
-    failure_of_record,
-)
 from sluice.api.client_groups import CommittedOffset, GroupInfo, Groups, MemberInfo, PartitionLag, PlannedOffset
-from sluice.api.client_http import Connection, RetryPolicy, Wait
 from sluice.api.client_produce import ProduceRequest, deliveries, partition_deliveries, send
 from sluice.api.client_producer import Producer, ProducerOptions
 from sluice.api.client_reader import Reader, ReaderOptions
@@ -71,6 +60,17 @@ from sluice.api.client_values import (
 )
 from sluice.log_store.clock import Clock
 from sluice.log_store.values import TopicPartition
+from sluice.streaming.http_client import Connection, RetryPolicy, Wait
+from sluice.streaming.http_errors import (
+    BufferFull,
+    ConnectionFailed,
+    ConsumerClosed,
+    NoAnswerInTime,
+    NoOffsetForPartition,
+    ProducerClosed,
+    RequestFailed,
+    failure_of_record,
+)
 
 __all__ = [
     "At",

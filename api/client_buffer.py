@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from sluice.api.client_errors import BufferFull, ProducerClosed
 from sluice.api.client_values import Delivery, PartitionDelivery, Record
 from sluice.log_store.clock import Clock
+from sluice.streaming.http_errors import BufferFull, ProducerClosed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,8 @@ import httpx
 import msgspec
 import pyarrow as pa
 
-from sluice.api.client_errors import failure
 from sluice.api.client_values import Compression, Fetched, FetchedRecord, FetchedTable, Record
+from sluice.streaming.http_errors import failure
 
 ARROW = "application/vnd.apache.arrow.stream"
 BINARY = "application/vnd.kafka.binary.v2+json"

@@ -17,9 +17,9 @@ from sluice.api.client_consumer_offsets import Offsets
 from sluice.api.client_consumer_options import ConsumerOptions
 from sluice.api.client_consumer_positions import Positions
 from sluice.api.client_consumer_rebalance import Rebalancing
-from sluice.api.client_errors import ConsumerClosed
-from sluice.api.client_http import Connection
 from sluice.log_store.errors import InvalidRequest, SluiceError
+from sluice.streaming.http_client import Connection
+from sluice.streaming.http_errors import ConsumerClosed
 
 LOOK_S = 0.25
 """How long poll waits at most before it looks at its timers."""

@@ -9,13 +9,13 @@ from typing import Any
 from sluice.api.client_codec import ARROW, fetched_table
 from sluice.api.client_consumer_options import ConsumerOptions
 from sluice.api.client_consumer_positions import Question
-from sluice.api.client_errors import RequestFailed
 from sluice.api.client_groups import ONCE, CommittedOffset, committed_of, group_path, send_offsets
-from sluice.api.client_http import Connection
 from sluice.api.client_topics import CLUSTER, topic_path
 from sluice.api.client_values import FetchedTable
 from sluice.log_store.errors import InvalidRequest
 from sluice.log_store.values import TopicPartition
+from sluice.streaming.http_client import Connection
+from sluice.streaming.http_errors import RequestFailed
 
 MOST_RECORDS = 100_000
 MARGIN_S = 10.0

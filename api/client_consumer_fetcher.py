@@ -14,10 +14,10 @@ from sluice.api.client_consumer_buffer import Buffer, Piece
 from sluice.api.client_consumer_calls import ConsumerCalls, is_transient
 from sluice.api.client_consumer_options import ConsumerOptions
 from sluice.api.client_consumer_positions import Positions, Question
-from sluice.api.client_errors import ClientClosed, RequestFailed
 from sluice.log_store.clock import Clock
 from sluice.log_store.errors import OffsetOutOfRange, SluiceError, UnknownTopicId, UnknownTopicOrPartition
 from sluice.log_store.values import TopicPartition
+from sluice.streaming.http_errors import ClientClosed, RequestFailed
 
 SHORTEST_WAIT_MS = 20
 """Of a long poll when partitions have to take turns."""

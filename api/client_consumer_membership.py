@@ -25,7 +25,6 @@ from sluice.api.client_consumer_calls import ConsumerCalls, Identity, Joined, is
 from sluice.api.client_consumer_metadata import Metadata
 from sluice.api.client_consumer_options import ConsumerOptions
 from sluice.api.client_consumer_posted import Arrived, Posted, Wish
-from sluice.api.client_errors import RequestFailed, failure
 from sluice.log_store.clock import Clock
 from sluice.log_store.errors import (
     FencedInstanceId,
@@ -36,6 +35,7 @@ from sluice.log_store.errors import (
     UnknownMemberId,
 )
 from sluice.log_store.values import TopicPartition
+from sluice.streaming.http_errors import RequestFailed, failure
 
 NOBODY = Identity()
 

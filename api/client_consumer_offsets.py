@@ -10,7 +10,6 @@ from typing import TypeVar
 from sluice.api.client_consumer_calls import ConsumerCalls, Identity, is_transient
 from sluice.api.client_consumer_options import ConsumerOptions
 from sluice.api.client_consumer_positions import Positions
-from sluice.api.client_errors import NoOffsetForPartition, RequestFailed
 from sluice.api.client_groups import CommittedOffset
 from sluice.log_store.clock import Clock
 from sluice.log_store.errors import (
@@ -21,6 +20,7 @@ from sluice.log_store.errors import (
     UnknownTopicOrPartition,
 )
 from sluice.log_store.values import TopicPartition
+from sluice.streaming.http_errors import NoOffsetForPartition, RequestFailed
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")

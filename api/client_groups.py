@@ -9,11 +9,11 @@ from urllib.parse import quote
 
 import httpx
 
-from sluice.api.client_errors import RequestFailed, failure, failure_of
-from sluice.api.client_http import Connection, RetryPolicy, json_of
 from sluice.api.client_topics import CLUSTER
 from sluice.log_store.errors import InvalidRequest
 from sluice.log_store.values import TopicPartition
+from sluice.streaming.http_client import Connection, RetryPolicy, json_of
+from sluice.streaming.http_errors import RequestFailed, failure, failure_of
 
 NO_OFFSET = -1
 ONCE = RetryPolicy(budget_s=0.0)

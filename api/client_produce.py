@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 import httpx
 
-from sluice.api.client_errors import RequestFailed, failure_of, failure_of_record
-from sluice.api.client_http import Connection, json_of
 from sluice.api.client_values import UNKNOWN, Acks, Delivery, PartitionDelivery
+from sluice.streaming.http_client import Connection, json_of
+from sluice.streaming.http_errors import RequestFailed, failure_of, failure_of_record
 
 ANSWER_MARGIN_S = 10.0
 """How much longer than `timeout_ms` an answer is waited for."""

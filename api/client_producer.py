@@ -18,8 +18,6 @@ import pyarrow as pa
 
 from sluice.api.client_buffer import Batch, Buffer, BufferLimits
 from sluice.api.client_codec import ARROW, BINARY, JSON, arrow_body, arrow_of, binary_body, compressed, json_body
-from sluice.api.client_errors import ProducerClosed, RequestFailed
-from sluice.api.client_http import Connection, RetryPolicy
 from sluice.api.client_produce import ProduceRequest, Stamp, deliveries, partition_deliveries, send
 from sluice.api.client_values import (
     Acks,
@@ -31,6 +29,8 @@ from sluice.api.client_values import (
     Record,
 )
 from sluice.log_store.errors import InvalidProducerEpoch, ProducerFenced, SluiceError
+from sluice.streaming.http_client import Connection, RetryPolicy
+from sluice.streaming.http_errors import ProducerClosed, RequestFailed
 
 FEW = 16
 """Records below which base64 in JSON is cheaper than an Arrow stream."""

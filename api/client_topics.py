@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from sluice.api.client_http import Connection
 from sluice.api.client_values import ConfigInfo, TopicInfo
+from sluice.streaming.http_client import Connection
 
 CLUSTER = "/v3/clusters/-"
 

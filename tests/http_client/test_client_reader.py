@@ -6,8 +6,8 @@ from itertools import islice
 import pytest
 
 from sluice.api.client import At, Last, Record, SluiceClient
-from sluice.api.client_errors import ClientClosed
 from sluice.log_store.errors import OffsetOutOfRange, UnknownTopicOrPartition
+from sluice.streaming.http_errors import ClientClosed
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from sluice.api.client_buffer import Buffer, BufferLimits
-from sluice.api.client_errors import BufferFull, ProducerClosed
 from sluice.api.client_values import Record
 from sluice.log_store.clock import ManualClock
+from sluice.streaming.http_errors import BufferFull, ProducerClosed
 
 NOTHING = Record(value=None).size
 

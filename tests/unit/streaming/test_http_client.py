@@ -6,9 +6,9 @@ import httpx
 import pytest
 
 from sluice.api.client import BufferLimits, RetryPolicy, SluiceClient
-from sluice.api.client_errors import ConnectionFailed, NoAnswerInTime, RequestFailed, failure, failure_of
 from sluice.log_store.clock import ManualClock
 from sluice.log_store.errors import Overloaded, RequestTimedOut, SluiceError, StorageError, UnknownTopicOrPartition
+from sluice.streaming.http_errors import ConnectionFailed, NoAnswerInTime, RequestFailed, failure, failure_of
 
 BUSY = {"error_code": 42901, "message": "full", "error": "THROTTLING_QUOTA_EXCEEDED", "retriable": True}
 BROKEN = {"error_code": 50302, "message": "disk", "error": "KAFKA_STORAGE_ERROR", "retriable": True}

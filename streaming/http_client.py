@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import msgspec
 
-from sluice.api.client_errors import ClientClosed, RequestFailed, failure_of, network_failure, throttle_s
 from sluice.log_store.clock import Clock, SystemClock
 from sluice.log_store.errors import InvalidRequest
+from sluice.streaming.http_errors import ClientClosed, RequestFailed, failure_of, network_failure, throttle_s
 
 Wait = Callable[[float], object]
 Params = Mapping[str, str | int]

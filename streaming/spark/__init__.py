@@ -1,0 +1,1 @@
+"""Spark: the source, the sink and consumer-group jobs."""
