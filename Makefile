@@ -19,8 +19,8 @@ serve: $(STAMP) ## Start the HTTP service on http://127.0.0.1:8080, in ./sluice-
 	@$(BIN)/sluice serve
 
 .PHONY: demo
-demo: $(STAMP) ## Run the demo
-	@$(BIN)/python examples/demo.py
+demo: need-java $(STAMP) ## Everything once, checked as it goes (KEEP=1 leaves the service running)
+	@$(BIN)/python examples/demo
 
 .PHONY: test
 test: need-java $(STAMP) ## Run all tests, the fast ones first, with reduced counts

@@ -56,7 +56,6 @@ async def _delete_before(service: Service, topic: str, number: int, before: int)
 @router.post(f"{_TOPIC}/partitions/{{p}}/plans", summary="Apply a maintenance plan", response_model=AppliedPlan)
 async def apply_plan(request: Request, c: str, t: str, p: int, body: PlanBody) -> JSONResponse:
     service, _ = links_of(request, c)
-    service.log.topic(t).partition(p)
     plan = Plan(
         plan_id=body.plan_id,
         kind=PlanKind(body.kind),
@@ -66,8 +65,12 @@ async def apply_plan(request: Request, c: str, t: str, p: int, body: PlanBody) -
         adds=tuple(DataFile(**file.model_dump()) for file in body.adds),
         log_start=body.log_start,
         first_dirty=body.first_dirty,
+        continues_at=body.continues_at,
+        end=body.end,
+        rolls=tuple(body.rolls),
+        empties_log=body.empties_log,
     )
-    version = await service.blocking(lambda: service.log.apply_plan(t, p, plan))
+    version = await service.blocking(lambda: service.log.apply_plan(t, p, plan, topic_id=body.topic_id))
     return JSONResponse({"plan_id": body.plan_id, "version": version})
 
 

@@ -21,9 +21,11 @@ from sluice.api import (
     groups_offsets,
     groups_protocol,
     health,
+    maintenance,
     produce,
     quotas_routes,
     records_v3,
+    sinks,
     tokens,
     topics,
 )
@@ -33,11 +35,13 @@ from sluice.api.models import ErrorModel
 from sluice.api.openapi import complete
 from sluice.api.openapi_groups import GROUP_PATHS
 from sluice.api.openapi_groups import schemas as group_schemas
+from sluice.api.openapi_sinks import SINK_PATHS
 from sluice.api.routing import RawRoute
 from sluice.api.service import Service
 from sluice.log_store.errors import SluiceError
 
 RAW_ROUTES = [*produce.ROUTES, *fetch.ROUTES, *records_v3.ROUTES, *groups_offsets.ROUTES, *groups_protocol.ROUTES]
+RAW_ROUTES += sinks.ROUTES
 
 
 def build_app(service: Service) -> ASGIApp:
@@ -49,10 +53,23 @@ def build_app(service: Service) -> ASGIApp:
         responses={"4XX": {"model": ErrorModel}, "5XX": {"model": ErrorModel}},
     )
     app.state.service = service
+    service.sinks = sinks.Sinks(service)
     errors.install(app)
     # Here they only answer a wrong method with 405: `_Front` takes what fits.
     app.router.routes[:0] = RAW_ROUTES
-    for module in (health, cluster, topics, configs, admin, tokens, quotas_routes, groups, consumers_v2):
+    for module in (
+        health,
+        cluster,
+        topics,
+        configs,
+        admin,
+        tokens,
+        quotas_routes,
+        groups,
+        consumers_v2,
+        sinks,
+        maintenance,
+    ):
         app.include_router(module.router)
     _document_raw_routes(app)
     return RequestMiddleware(_Front(app, service), service)
@@ -99,7 +116,7 @@ def _document_raw_routes(app: FastAPI) -> None:
         if app.openapi_schema is None:
             schema = generate()
             schema["components"]["schemas"].update(group_schemas())
-            complete(schema, GROUP_PATHS)
+            complete(schema, GROUP_PATHS | SINK_PATHS)
             app.openapi_schema = schema
         return app.openapi_schema
 

@@ -52,6 +52,7 @@ _TOPIC = f"{_CLUSTER}/topics/{{t}}"
 _INSTANCE = "/consumers/{g}/instances/{i}"
 _PARTITION = f"{_TOPIC}/partitions/{{p}}"
 _GROUP = f"{_CLUSTER}/consumer-groups/{{g}}"
+_SINK = f"{_CLUSTER}/sinks/{{query}}"
 
 NEEDS: Mapping[tuple[str, str], Need] = {
     # --- operations
@@ -84,6 +85,11 @@ NEEDS: Mapping[tuple[str, str], Need] = {
     ("POST", f"{_TOPIC}/records"): PRODUCE,
     ("POST", f"{_TOPIC}/records:batch"): PRODUCE,
     ("POST", f"{_CLUSTER}/producers"): PRODUCE_SOMEWHERE,
+    # --- Spark sinks; topics in bodies are checked by the handler
+    ("PUT", f"{_TOPIC}/sinks/{{query}}/batches/{{batch}}/parts/{{part}}"): PRODUCE,
+    ("POST", f"{_SINK}/batches/{{batch}}"): PRODUCE_SOMEWHERE,
+    ("DELETE", f"{_SINK}/batches/{{batch}}"): PRODUCE_SOMEWHERE,
+    ("GET", _SINK): PRODUCE_SOMEWHERE,
     # --- read
     ("GET", f"{_PARTITION}/records"): CONSUME,
     ("GET", f"{_PARTITION}/offset"): CONSUME,
@@ -141,6 +147,10 @@ NEEDS: Mapping[tuple[str, str], Need] = {
     # --- maintenance
     ("POST", f"{_TOPIC}/records:delete"): TOPIC_ADMIN,
     ("POST", f"{_PARTITION}/plans"): TOPIC_ADMIN,
+    ("POST", f"{_PARTITION}/files:sweep"): TOPIC_ADMIN,
+    ("POST", f"{_CLUSTER}/consumer-groups:expire"): ADMIN,
+    ("GET", f"{_CLUSTER}/clock"): TOKEN,
+    ("POST", f"{_CLUSTER}/clock:confirm"): ADMIN,
     ("GET", f"{_PARTITION}/segments"): TOPIC_ADMIN,
 }
 

@@ -14,7 +14,21 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from sluice.api.commands import assign, bench, consume, groups, produce, quotas, records, storage, tokens, topics
+from sluice.api.commands import (
+    assign,
+    backup,
+    bench,
+    consume,
+    groups,
+    jobs,
+    produce,
+    quotas,
+    records,
+    sql_view,
+    storage,
+    tokens,
+    topics,
+)
 from sluice.api.doctor import examine
 from sluice.conf.declare import keys_of
 from sluice.conf.errors import ConfigurationError
@@ -39,6 +53,10 @@ app.command()(records.offsets)
 app.command()(storage.dump)
 app.command("log-dirs")(storage.log_dirs)
 app.command("assign")(assign.assign_partitions)
+app.command("sql-view")(sql_view.sql_view)
+app.command("jobs", context_settings=jobs.TAKES_ALL)(jobs.jobs)
+app.command("backup", context_settings=jobs.TAKES_ALL)(backup.backup)
+app.command("restore", context_settings=jobs.TAKES_ALL)(backup.restore)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -37,12 +37,12 @@ from sluice.api.client_codec import (
 )
 from sluice.api.client_consumer import ConsumedTable, Consumer
 from sluice.api.client_consumer_options import ConsumerOptions
-from sluice.api.client_groups import CommittedOffset, GroupInfo, Groups, MemberInfo, PartitionLag, PlannedOffset
+from sluice.api.client_groups import GroupInfo, Groups, MemberInfo, PartitionLag, PlannedOffset
 from sluice.api.client_produce import ProduceRequest, deliveries, partition_deliveries, send
 from sluice.api.client_producer import Producer, ProducerOptions
 from sluice.api.client_reader import Reader, ReaderOptions
 from sluice.api.client_tokens import NewToken, TokenInfo, Tokens
-from sluice.api.client_topics import Topics, topic_path
+from sluice.api.client_topics import Topics
 from sluice.api.client_values import (
     Acks,
     At,
@@ -71,6 +71,8 @@ from sluice.streaming.http_errors import (
     RequestFailed,
     failure_of_record,
 )
+from sluice.streaming.http_paths import topic_path
+from sluice.streaming.membership.offsets import CommittedOffset
 
 __all__ = [
     "At",

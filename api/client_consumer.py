@@ -23,13 +23,13 @@ import pyarrow as pa
 from sluice.api.client_codec import records_of
 from sluice.api.client_consumer_base import ConsumerBase
 from sluice.api.client_consumer_buffer import Piece
-from sluice.api.client_consumer_calls import Identity
 from sluice.api.client_consumer_rebalance import Callback, Listeners
-from sluice.api.client_groups import CommittedOffset
 from sluice.api.client_values import FetchedRecord
 from sluice.log_store.errors import FencedInstanceId, IllegalGeneration, InvalidRequest, UnknownMemberId
 from sluice.log_store.values import TopicPartition
 from sluice.streaming.http_errors import ConsumerClosed
+from sluice.streaming.membership.calls import Identity
+from sluice.streaming.membership.offsets import CommittedOffset
 
 ITERATION_POLL_S = 1.0
 MOST_ROWS = 1 << 40

@@ -11,8 +11,6 @@ from typing import Self
 from sluice.api.client_consumer_buffer import Piece
 from sluice.api.client_consumer_calls import ConsumerCalls
 from sluice.api.client_consumer_fetcher import Fetcher
-from sluice.api.client_consumer_membership import Membership
-from sluice.api.client_consumer_metadata import Metadata
 from sluice.api.client_consumer_offsets import Offsets
 from sluice.api.client_consumer_options import ConsumerOptions
 from sluice.api.client_consumer_positions import Positions
@@ -20,6 +18,8 @@ from sluice.api.client_consumer_rebalance import Rebalancing
 from sluice.log_store.errors import InvalidRequest, SluiceError
 from sluice.streaming.http_client import Connection
 from sluice.streaming.http_errors import ConsumerClosed
+from sluice.streaming.membership.member import Membership
+from sluice.streaming.membership.metadata import Metadata
 
 LOOK_S = 0.25
 """How long poll waits at most before it looks at its timers."""
@@ -46,7 +46,14 @@ class ConsumerBase:
         self._closed = False
 
     def _new_membership(self) -> Rebalancing:
-        self._membership = Membership(self._calls, self.options, self._metadata, self._changed, self._clock)
+        self._membership = Membership(
+            self._calls,
+            self.options,
+            self._metadata,
+            self._changed,
+            self._clock,
+            step_out_after_ms=self.options.max_poll_interval_ms,
+        )
         return Rebalancing(
             options=self.options,
             positions=self._positions,

@@ -11,13 +11,14 @@ import threading
 from dataclasses import dataclass
 
 from sluice.api.client_consumer_buffer import Buffer, Piece
-from sluice.api.client_consumer_calls import ConsumerCalls, is_transient
+from sluice.api.client_consumer_calls import ConsumerCalls
 from sluice.api.client_consumer_options import ConsumerOptions
 from sluice.api.client_consumer_positions import Positions, Question
 from sluice.log_store.clock import Clock
 from sluice.log_store.errors import OffsetOutOfRange, SluiceError, UnknownTopicId, UnknownTopicOrPartition
 from sluice.log_store.values import TopicPartition
 from sluice.streaming.http_errors import ClientClosed, RequestFailed
+from sluice.streaming.membership.calls import is_transient
 
 SHORTEST_WAIT_MS = 20
 """Of a long poll when partitions have to take turns."""

@@ -7,10 +7,9 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
-from sluice.api.client_consumer_calls import ConsumerCalls, Identity, is_transient
+from sluice.api.client_consumer_calls import ConsumerCalls
 from sluice.api.client_consumer_options import ConsumerOptions
 from sluice.api.client_consumer_positions import Positions
-from sluice.api.client_groups import CommittedOffset
 from sluice.log_store.clock import Clock
 from sluice.log_store.errors import (
     IllegalGeneration,
@@ -21,6 +20,8 @@ from sluice.log_store.errors import (
 )
 from sluice.log_store.values import TopicPartition
 from sluice.streaming.http_errors import NoOffsetForPartition, RequestFailed
+from sluice.streaming.membership.calls import Identity, is_transient
+from sluice.streaming.membership.offsets import CommittedOffset
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")

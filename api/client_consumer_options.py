@@ -7,9 +7,7 @@ from typing import Literal
 
 from sluice.log_store.errors import InvalidRequest
 from sluice.streaming.assignors import strategy_named
-
-COOPERATIVE = frozenset({"cooperative-sticky"})
-"""Strategies that take away only what moves."""
+from sluice.streaming.membership.options import is_cooperative
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +63,11 @@ class ConsumerOptions:
 
     @property
     def cooperative(self) -> bool:
-        return COOPERATIVE.issuperset(self.partition_assignment_strategy)
+        return is_cooperative(self.partition_assignment_strategy)
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return self.max_poll_interval_ms
 
 
 _POSITIVE = (

@@ -10,16 +10,16 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sluice.api.client_consumer_calls import Identity
 from sluice.api.client_consumer_fetcher import Fetcher
-from sluice.api.client_consumer_membership import Membership
-from sluice.api.client_consumer_metadata import Metadata
 from sluice.api.client_consumer_offsets import Offsets
 from sluice.api.client_consumer_options import ConsumerOptions
 from sluice.api.client_consumer_positions import Positions
-from sluice.api.client_consumer_posted import Arrived, Wish
 from sluice.log_store.errors import FencedInstanceId
 from sluice.log_store.values import TopicPartition
+from sluice.streaming.membership.calls import Identity
+from sluice.streaming.membership.member import Membership
+from sluice.streaming.membership.metadata import Metadata
+from sluice.streaming.membership.posted import Arrived, Wish
 
 Partitions = tuple[TopicPartition, ...]
 Callback = Callable[[Partitions], object]

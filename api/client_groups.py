@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
-import httpx
-
-from sluice.api.client_topics import CLUSTER
 from sluice.log_store.errors import InvalidRequest
 from sluice.log_store.values import TopicPartition
-from sluice.streaming.http_client import Connection, RetryPolicy, json_of
-from sluice.streaming.http_errors import RequestFailed, failure, failure_of
+from sluice.streaming.http_client import Connection
+from sluice.streaming.http_paths import CLUSTER, group_path
+from sluice.streaming.membership.offsets import CommittedOffset, committed_of, send_offsets
 
-NO_OFFSET = -1
-ONCE = RetryPolicy(budget_s=0.0)
-"""Who calls decides whether and when to try again."""
 SCENARIOS = (
     "to_earliest",
     "to_latest",
@@ -28,12 +22,6 @@ SCENARIOS = (
     "by_duration",
     "from_file",
 )
-
-
-def group_path(group: str) -> str:
-    if not group:
-        raise InvalidRequest("the name of a group must not be empty", field="group")
-    return f"{CLUSTER}/consumer-groups/{quote(group, safe='')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,15 +51,6 @@ class PartitionLag:
     member_id: str | None
     instance_id: str | None
     client_id: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedOffset:
-    """`offset` is the next one to read."""
-
-    offset: int
-    metadata: str = ""
-    commit_timestamp_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,48 +137,6 @@ class Groups:
             )
             for entry in answer["plan"]
         ]
-
-
-def committed_of(answer: Any) -> dict[TopicPartition, CommittedOffset]:
-    return {
-        TopicPartition(entry["topic_name"], entry["partition_id"]): CommittedOffset(
-            offset=entry["offset"],
-            metadata=entry.get("metadata") or "",
-            commit_timestamp_ms=entry.get("commit_timestamp"),
-        )
-        for entry in answer["offsets"]
-        if entry.get("offset", NO_OFFSET) >= 0
-    }
-
-
-def send_offsets(connection: Connection, method: str, path: str, body: object, **request: Any) -> None:
-    """Raise what the first partition was refused for. An answer of 4xx has a row for each partition too."""
-
-    def attempt() -> httpx.Response:
-        response = connection.once(method, path, body=body, **request)
-        rows = _rows(response)
-        if rows is None and response.is_error:
-            raise failure_of(response)
-        for row in rows or ():
-            if row.get("error_code"):
-                raise _refusal(row)
-        return response
-
-    connection.repeat(attempt, ONCE)
-
-
-def _rows(response: httpx.Response) -> list[dict[str, Any]] | None:
-    body = json_of(response)
-    found = body.get("offsets") if isinstance(body, dict) else None
-    return found if isinstance(found, list) else None
-
-
-def _refusal(row: Mapping[str, Any]) -> RequestFailed:
-    where = f"{row.get('topic_name')}-{row.get('partition_id')}"
-    made = failure(str(row.get("error")), f"{where}: {row.get('message') or row.get('error')}")
-    made.error_code = row["error_code"]
-    made.status = made.error_code // 100 if made.error_code >= 1000 else made.error_code
-    return made
 
 
 def _known(offset: int | None) -> int | None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from sluice.api.client_topics import CLUSTER
 from sluice.streaming.http_client import Connection
+from sluice.streaming.http_paths import CLUSTER
 
 _PATH = f"{CLUSTER}/tokens"
 

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import quote
 
 from sluice.api.client_values import ConfigInfo, TopicInfo
 from sluice.streaming.http_client import Connection
-
-CLUSTER = "/v3/clusters/-"
-
-
-def topic_path(topic: str) -> str:
-    return f"{CLUSTER}/topics/{quote(topic, safe='')}"
+from sluice.streaming.http_paths import CLUSTER, topic_path
 
 
 class Topics:

@@ -15,6 +15,7 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -46,8 +47,9 @@ _FORMATS: dict[str, tuple[Callable[..., list[Any]], Callable[..., Decoded]]] = {
 }
 
 
-class Destination(NamedTuple):
-    """What requests must have in common to be gathered."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Destination:
+    """What requests must have in common to be gathered: one object for each address, so that it is quickly found."""
 
     target: Target
     format: str

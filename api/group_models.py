@@ -116,6 +116,8 @@ class NewOffset(Body):
     offset: Annotated[int, msgspec.Meta(ge=0, le=LONG_MAX)]
     metadata: str | None = None
     leader_epoch: Int32 | None = None
+    topic_id: Text | None = None
+    """Of the topic that was read; a commit for one that was made anew since then is refused (R-8)."""
 
 
 class CommitOffsets(Body):

@@ -14,7 +14,14 @@ from sluice.api.errors import JSON, status_of
 from sluice.api.groups_requests import Later, body_of, group_of, in_time, json_response, ready
 from sluice.api.routing import RawRoute
 from sluice.api.service import Service
-from sluice.log_store.errors import GroupIdNotFound, InvalidRequest, NonEmptyGroup, SluiceError, UnknownMemberId
+from sluice.log_store.errors import (
+    GroupIdNotFound,
+    InvalidRequest,
+    NonEmptyGroup,
+    SluiceError,
+    UnknownMemberId,
+    UnknownTopicId,
+)
 from sluice.log_store.tokens_grants import Operation
 from sluice.log_store.values import TopicPartition
 from sluice.streaming.coordinator import Committed
@@ -77,6 +84,8 @@ def _committed(service: Service, body: models.CommitOffsets, row: models.NewOffs
     meta = service.log.catalog.state.get(row.topic_name)
     if row.partition_id >= meta.partitions:
         meta.partition(row.partition_id)  # says what is wrong
+    if row.topic_id is not None and row.topic_id != meta.topic_id:
+        raise UnknownTopicId(f"{row.topic_name} now has the id {meta.topic_id}: the topic was made anew")
     metadata = row.metadata or ""
     refusal = metadata and metadata_refusal(metadata, service.groups.context.settings.offset_metadata_max_bytes)
     if refusal:

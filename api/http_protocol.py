@@ -56,6 +56,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
         self._unsent = 0
+        self._idle_since: float | None = None
 
     # --- the connection ------------------------------------------------------------------------
 
@@ -72,6 +73,9 @@ class LimitedProtocol(HttpToolsProtocol):
         self._head_done()
         self._cancel_stall()
         super().connection_lost(exc)
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
+            self.timeout_keep_alive_task = None
 
     def data_received(self, data: bytes) -> None:
         if self._in_head:
@@ -111,6 +115,30 @@ class LimitedProtocol(HttpToolsProtocol):
             self._refuse(BodyTimedOut("headers: did not arrive in time", field="headers"))
         else:
             self.transport.close()
+
+    # --- who keeps a connection must use it ------------------------------------------------------
+
+    def _unset_keepalive_if_required(self) -> None:
+        """uvicorn cancels a timer for each request and makes another for each answer; ours looks when it rings."""
+        self._idle_since = None
+
+    def _idle_from_now(self) -> None:
+        self._idle_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._wind_keep_alive(self.timeout_keep_alive)
+
+    def _wind_keep_alive(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self._look_at_idleness)
+
+    def _look_at_idleness(self) -> None:
+        self.timeout_keep_alive_task = None
+        if self._idle_since is None:
+            return  # the end of the answer winds it again
+        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self._wind_keep_alive(left)
+        else:
+            self.timeout_keep_alive_handler()
 
     # --- an answer must be taken -----------------------------------------------------------------
 
@@ -184,7 +212,16 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()
+        """What uvicorn does here, but for its timer."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+        else:
+            self._idle_from_now()
         if self._in_message and self.cycle.response_complete and not self.transport.is_closing():
             # The rest of a body that was refused is thrown away, but not for ever, nor as much as comes.
             self._expect_head()

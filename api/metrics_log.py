@@ -17,6 +17,18 @@ HOUSEKEEPING = {
     "leftovers_deleted": "Hidden sidecars and temporaries deleted.",
     "failures": "Merges and sweeps that failed and are tried again.",
 }
+COMPACTION = {
+    "compactions": "Key compactions by the service itself.",
+    "records_dropped": "Records that they dropped.",
+    "failures": "Key compactions that failed and are tried again.",
+    "too_large": "Looks at a partition that is due and too large: run the job `compaction`.",
+}
+RETENTION = {
+    "segments": "Segments that retention took inside the service; jobs report for themselves.",
+    "records": "Records of these segments.",
+    "bytes": "Bytes of these segments.",
+    "failures": "Partitions that retention failed on; the next check tries again.",
+}
 FIGURES = {
     "checkpoints": "Delta checkpoints written.",
     "cleaned_commits": "Commit files deleted behind a checkpoint.",
@@ -35,6 +47,11 @@ def lines(log: LogStore, most_partitions: int) -> Iterator[str]:
         yield from single(f"sluice_{name}_total", "counter", doc, getattr(figures, name))
     for name, doc in HOUSEKEEPING.items():
         yield from single(f"sluice_housekeeping_{name}_total", "counter", doc, getattr(counters, name))
+    for name, doc in RETENTION.items():
+        yield from single(f"sluice_retention_{name}_total", "counter", doc, getattr(log.retention.counters, name))
+    compaction = log.background.housekeeping.compaction.counters
+    for name, doc in COMPACTION.items():
+        yield from single(f"sluice_compaction_{name}_total", "counter", doc, getattr(compaction, name))
     wal = log.runtime.wal
     yield from single("sluice_wal_bytes", "gauge", "Bytes in the write-ahead log.", wal.size_bytes if wal else 0)
     yield from single("sluice_wal_fill", "gauge", "The same as a share of wal.max.bytes.", wal.fill if wal else 0)

@@ -126,13 +126,37 @@ class PlanBody(Body):
     """A maintenance plan (R-7): applied whole or refused with what changed."""
 
     plan_id: str = Field(min_length=1, max_length=200, examples=["merge-17"])
-    kind: Literal["merge", "trim", "compact", "retention", "delete_records"]
+    kind: Literal["merge", "trim", "compact", "retention", "delete_records", "mirror"]
     reason: str = Field(default="", max_length=10_000, examples=["small files"])
     base_version: int = Field(ge=-1, le=2**63 - 1, examples=[12])
     removes: list[str] = Field(default_factory=list, fail_fast=True, examples=[["00000000000000000000-3-9f8e.parquet"]])
     adds: list[PlannedFile] = Field(default_factory=list, fail_fast=True)
     log_start: Int64 | None = None
     first_dirty: Int64 | None = None
+    continues_at: Int64 | None = Field(default=None, description="Of a mirror: the log end that it continues.")
+    end: Int64 | None = Field(default=None, description="Of a mirror: the log end afterwards.")
+    rolls: list[Int64] = Field(
+        default_factory=list, fail_fast=True, description="Of a mirror: where segments begin in what is added."
+    )
+    empties_log: bool = Field(
+        default=False,
+        description="The active segment goes too: refused once records were appended to it.",
+        examples=[False],
+    )
+    topic_id: str | None = Field(
+        default=None, description="Refused unless the topic is still this incarnation (R-8).", examples=[None]
+    )
+
+
+class SweepFiles(Body):
+    """Deletes nothing that a reader may still need (I-9, R-6)."""
+
+    orphans: bool = Field(
+        default=False, description="Also files that no commit names, after `orphan.retention.ms`.", examples=[True]
+    )
+    topic_id: str | None = Field(
+        default=None, description="Refused unless the topic is still this incarnation (R-8).", examples=[None]
+    )
 
 
 class Resource(BaseModel):

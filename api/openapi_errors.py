@@ -22,6 +22,10 @@ class Operation(NamedTuple):
         return self.method == "post" and bool(re.search(r"^/topics/|/records(:batch)?$", self.path))
 
     @property
+    def of_sinks(self) -> bool:
+        return "/sinks/" in self.path and self.method in _WRITES
+
+    @property
     def of_groups(self) -> bool:
         return "/consumer" in self.path
 
@@ -104,7 +108,8 @@ ERRORS: dict[int, Error] = {
     422: Error(
         "A record breaks a rule of its topic, or cannot be shown in the format that was asked for",
         42206, "records[0].key: must not be null in a compacted topic", "INVALID_RECORD", False,
-        lambda op: op.produces or op.of_groups or op.path.endswith("}/records"), {"field": "records[0].key"},
+        lambda op: op.produces or op.of_groups or op.of_sinks or op.path.endswith("}/records"),
+        {"field": "records[0].key"},
     ),
     429: Error(
         "A bounded buffer is full, or a quota is used up; see Retry-After",

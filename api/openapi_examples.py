@@ -30,6 +30,25 @@ PATH_PARAMETERS: dict[str, Json] = {
         "schema": _plain("[a-z.]"),
         "example": "retention.ms",
     },
+    "query": {
+        "description": "Id of the query that writes",
+        "schema": {"type": "string", "minLength": 1, "maxLength": 100, "pattern": "^[A-Za-z0-9_-][A-Za-z0-9._-]*$"},
+        "example": "3f0c7e54-8d5e-4c2f-9b1a-0d6a4f5e2c11",
+    },
+    "batch": {
+        "description": "Batch of the query",
+        "schema": {"type": "integer", "minimum": 0, "maximum": 2**63 - 1},
+        "example": 7,
+    },
+    "part": {
+        "description": "Name of the part, unique for ever",
+        "schema": {
+            "type": "string",
+            "maxLength": 160,
+            "pattern": r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,140}\.http\.arrows$",
+        },
+        "example": "00000-0-5f3c1a2b-00000.http.arrows",
+    },
     "g": {"description": "Consumer group", "schema": {"type": "string", "minLength": 1}, "example": "billing"},
 }
 

@@ -54,6 +54,20 @@ def count_produced(request: Request, service: Service, size: int) -> int:
     return _count(request.scope, service, PRODUCER_RATE, str(request.path_params.get("t", "")), size)
 
 
+def admit_produce_to(request: Request, service: Service, topic: str) -> None:
+    """The same for a topic that stands in the body."""
+    if not service.meters.active:
+        return
+    _refuse_muted(request.scope, service, PRODUCER_RATE, topic)
+    if service.topics.auto_create_topics_enable and service.log.catalog.state.find(topic) is None:
+        admit_mutation(request, service, service.topics.num_partitions)
+
+
+def count_produced_to(request: Request, service: Service, topic: str, size: int) -> None:
+    if service.meters.active:
+        _count(request.scope, service, PRODUCER_RATE, topic, size)
+
+
 async def sit_out(request: Request, service: Service, topic: str, max_wait_s: float) -> int:
     """A reader over its quota waits as a poll waits for records, for as long as it asked to. What is left of the
     throttle time then, in milliseconds: with anything left it gets no records."""

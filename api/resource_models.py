@@ -47,6 +47,10 @@ class Listed(BaseModel, Generic[T]):
 
 class ClusterResource(V3Resource):
     cluster_id: ClusterId
+    storage_root: str = Field(
+        description="Where the log is stored: readers with credentials of their own read it there",
+        examples=["s3://lake/sluice"],
+    )
     topics: Link
     brokers: Link
     consumer_groups: Link
@@ -255,6 +259,27 @@ class DeletedBefore(BaseModel):
 
 class DeletedRecords(BaseModel):
     offsets: list[DeletedBefore]
+
+
+class SweptFiles(BaseModel):
+    removed: list[str] = Field(description="Files that a commit had removed.", examples=[[]])
+    orphans: list[str] = Field(description="Files that no commit ever named.", examples=[[]])
+    next_due_ms: int | None = Field(
+        description="When the next removed file may go; null: none is waiting.", examples=[None]
+    )
+
+
+class ClockModel(BaseModel):
+    wall_ms: int = Field(description="What the leader takes for the time of day.", examples=[1_750_000_000_000])
+    trusted: bool = Field(
+        description="False once it jumped by more than 5 minutes: nothing is deleted by its age until it is confirmed.",
+        examples=[True],
+    )
+
+
+class ExpiredOffsets(BaseModel):
+    groups: int = Field(description="Groups of which nothing was left.", examples=[0])
+    offsets: int = Field(examples=[0])
 
 
 class AppliedPlan(BaseModel):

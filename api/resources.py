@@ -39,9 +39,9 @@ class Links:
 
     # --- the resources -------------------------------------------------------------------------
 
-    def cluster(self) -> Json:
+    def cluster(self, storage_root: str) -> Json:
         body = {name.replace("-", "_"): self.related(name) for name in ("topics", "brokers", "consumer-groups")}
-        return self.resource("KafkaCluster", (), {"cluster_id": self.cluster_id, **body})
+        return self.resource("KafkaCluster", (), {"cluster_id": self.cluster_id, "storage_root": storage_root, **body})
 
     def topic(self, meta: TopicMeta) -> Json:
         path = ("topics", meta.name)

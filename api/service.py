@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from starlette.requests import Request
 
@@ -24,6 +24,9 @@ from sluice.log_store.errors import SluiceError
 from sluice.streaming.coordinator import Coordinator
 from sluice.streaming.coordinator.lag import LagReader
 
+if TYPE_CHECKING:
+    from sluice.api.sinks import Sinks
+
 ADMIN_THREADS = 8
 """Catalog calls wait for a commit; partitions that are opened wait for storage."""
 
@@ -32,6 +35,9 @@ _T = TypeVar("_T")
 
 class Service:
     """Belongs to one event loop; everything but the log and the pools is used from it alone."""
+
+    sinks: Sinks
+    """Set by the application, which knows of them."""
 
     def __init__(self, log: LogStore, settings: Settings) -> None:
         self.log = log

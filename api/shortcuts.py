@@ -21,6 +21,7 @@ from sluice.api import access_log
 from sluice.api.auth import authorize
 from sluice.api.errors import BodyTimedOut
 from sluice.api.http_protocol import LimitedProtocol
+from sluice.api.known_heads import Head, KnownHeads
 from sluice.api.middleware import CLIENT_GONE, new_request_id
 from sluice.api.routing import RawRoute
 from sluice.api.service import Service
@@ -93,6 +94,7 @@ class _Short:
 class ShortcutProtocol(LimitedProtocol):
     recognisers: Mapping[bytes, Recognise]
     """By method."""
+    heads: KnownHeads
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -101,11 +103,18 @@ class ShortcutProtocol(LimitedProtocol):
         self._cancel: Callable[[], None] | None = None
         self._body_timer: asyncio.TimerHandle | None = None
         self._began = 0.0
+        self._whole = b""
+        """What came with the beginning of the request, while it may turn out to be all of it."""
 
     # --- coming in -----------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
+        fresh = not self._in_message and self._idle()
+        if fresh and (found := self.heads.find(data)) is not None and self._begin_known(*found):
+            return
+        self._whole = data if fresh else b""
         super().data_received(data)
+        self._whole = b""
         if self._shortcut is not None and self._body_timer is None:
             self._body_timer = self.loop.call_later(self._limits.request_timeout_ms / 1000, self._body_is_late)
 
@@ -116,8 +125,24 @@ class ShortcutProtocol(LimitedProtocol):
         if cancel is not None:
             cancel()
 
+    def _begin_known(self, head: Head, body: bytes) -> bool:
+        """All that parser and callbacks would do with this request; False, and nothing done, if it is not for here."""
+        scope = {"headers": head.headers, "client": self.client}
+        shortcut = self._recognised(head.method, head.url, scope)
+        if shortcut is None:
+            return False
+        self._unset_keepalive_if_required()
+        self._head_done()
+        short = _Short(scope, head.url, keep_alive=True)
+        short.body, short.more_body = body, False
+        self.cycle = cast("RequestResponseCycle", short)
+        self._begin(shortcut, short)
+        if short.response_complete and not self.transport.is_closing():
+            self._expect_head()
+        return True
+
     def on_headers_complete(self) -> None:
-        self._shortcut = self._recognised()
+        self._shortcut = self._recognised(self.parser.get_method(), self.url, cast("Any", self.scope))
         if self._shortcut is None:
             super().on_headers_complete()
             return
@@ -139,6 +164,9 @@ class ShortcutProtocol(LimitedProtocol):
             return
         self._message_received()
         self.cycle.more_body = False
+        if self._whole and self.cycle.keep_alive:
+            size = len(self.cycle.body)
+            self.heads.learn(self._whole, self.parser.get_method(), self.url, self.headers, size)
         self._begin(shortcut, cast("Any", self.cycle))
 
     def _taken(self) -> Shortcut | None:
@@ -152,9 +180,9 @@ class ShortcutProtocol(LimitedProtocol):
         if self._taken() is not None:
             self._refuse(BodyTimedOut("body: did not arrive in time", field="body"))
 
-    def _recognised(self) -> Shortcut | None:
+    def _recognised(self, method: bytes, url: bytes, scope: dict[str, Any]) -> Shortcut | None:
         service, cycle = self.service, cast("RequestResponseCycle | None", self.cycle)
-        recognise = self.recognisers.get(self.parser.get_method())
+        recognise = self.recognisers.get(method)
         if (
             recognise is None
             or (cycle is not None and not cycle.response_complete)
@@ -163,8 +191,8 @@ class ShortcutProtocol(LimitedProtocol):
             or service.active - service.waiting.count >= self._limits.max_requests
         ):
             return None
-        shortcut = recognise(self.url, self.headers)
-        return shortcut if shortcut is not None and self._allowed(cast("Any", self.scope), shortcut) else None
+        shortcut = recognise(url, scope["headers"])
+        return shortcut if shortcut is not None and self._allowed(scope, shortcut) else None
 
     def _allowed(self, scope: dict[str, Any], shortcut: Shortcut) -> bool:
         try:
@@ -204,9 +232,9 @@ class ShortcutProtocol(LimitedProtocol):
         if short.disconnected:
             return
         raw_path, _, query = short.url.partition(b"?")
-        short.scope.update(raw_path=raw_path, query_string=query)
+        scope = self._usual_scope() | short.scope | {"raw_path": raw_path, "query_string": query}
         cycle = RequestResponseCycle(
-            scope=cast("Any", short.scope),
+            scope=cast("Any", scope),
             transport=self.transport,
             flow=self.flow,
             logger=self.logger,
@@ -223,6 +251,18 @@ class ShortcutProtocol(LimitedProtocol):
         if self.cycle is cast("Any", short):
             self.cycle = cycle
         self._start_asgi_task(cycle, self.app)
+
+    def _usual_scope(self) -> dict[str, Any]:
+        """What uvicorn puts there when a request begins: a known head did without."""
+        return {
+            "type": "http",
+            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+            "http_version": "1.1",
+            "server": self.server,
+            "scheme": self.scheme,
+            "root_path": self.root_path,
+            "state": self.app_state.copy(),
+        }
 
     def _write(self, short: _Short, reply: Reply, request_id: str) -> None:
         more = b"" if short.keep_alive else b"connection: close\r\n"
@@ -250,4 +290,5 @@ class ShortcutProtocol(LimitedProtocol):
 
 def protocol_class(service: Service, recognisers: Mapping[bytes, Recognise]) -> type[ShortcutProtocol]:
     """What uvicorn makes for each connection."""
-    return type("SluiceProtocol", (ShortcutProtocol,), {"service": service, "recognisers": recognisers})
+    shared = {"service": service, "recognisers": recognisers, "heads": KnownHeads()}
+    return type("SluiceProtocol", (ShortcutProtocol,), shared)

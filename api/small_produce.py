@@ -34,7 +34,8 @@ JSON_HEAD = b"content-type: application/json\r\n"
 
 
 class Address(NamedTuple):
-    target: Target
+    destinations: Mapping[str, Destination]
+    """By format."""
     summary: bool
     route: RawRoute
     params: Mapping[str, str]
@@ -63,7 +64,7 @@ class SmallProduce:
     def begin(self, body: bytes, answer: Answer) -> Callable[[], None] | None:
         self._answer, self._size = answer, len(body)
         self._service.bodies_bytes += len(body)
-        self._gathering.add(Destination(self._address.target, self._form), body, self._told)
+        self._gathering.add(self._address.destinations[self._form], body, self._told)
         return None  # what was accepted is appended, whoever waits for it
 
     def _told(self, outcome: Single | Outcome | None) -> None:
@@ -115,7 +116,8 @@ def parse_address(service: Service, url: bytes) -> Address | None:
         summary = wants_summary(values.get("response"), "")
     except SluiceError:
         return None
-    return Address(target, summary, ROUTES[number is not None], params)
+    destinations = {form: Destination(target, form) for form in (gathering.JSON, gathering.BINARY)}
+    return Address(destinations, summary, ROUTES[number is not None], params)
 
 
 def plain_query(text: str, known: frozenset[str]) -> dict[str, str] | None:

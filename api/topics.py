@@ -90,13 +90,15 @@ async def v2_partition(request: Request, t: str, p: int) -> dict[str, Any]:
 
 @router.get(V3, summary="The cluster, as a list of one", response_model=ClusterList)
 async def clusters(request: Request) -> JSONResponse:
-    links = Links(request, service_of(request).log.cluster_id)
-    return JSONResponse(links.listed("KafkaClusterList", (), [links.cluster()]))
+    log = service_of(request).log
+    links = Links(request, log.cluster_id)
+    return JSONResponse(links.listed("KafkaClusterList", (), [links.cluster(log.runtime.store.url)]))
 
 
 @router.get(f"{V3}/{{c}}", summary="This cluster", response_model=ClusterResource)
 async def cluster(request: Request, c: str) -> JSONResponse:
-    return JSONResponse(links_of(request, c)[1].cluster())
+    service, links = links_of(request, c)
+    return JSONResponse(links.cluster(service.log.runtime.store.url))
 
 
 @router.get(f"{V3}/{{c}}/topics", summary="List topics", response_model=TopicList)

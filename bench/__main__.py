@@ -12,7 +12,24 @@ from functools import partial
 
 from rich.console import Console
 
-from bench import acks, append, groups, growth, http, ingest, merging, opening, parallel, read, requests, steps
+from bench import (
+    acks,
+    append,
+    compaction,
+    groups,
+    growth,
+    http,
+    ingest,
+    merging,
+    opening,
+    parallel,
+    read,
+    requests,
+    retention,
+    spark_sink,
+    spark_source,
+    steps,
+)
 from bench.figures import Findings, commit, machine
 from bench.harness import Neighbours
 
@@ -28,7 +45,11 @@ BENCHES: dict[str, Callable[[], Findings]] = {
     "groups": groups.run,
     "requests": requests.run,
     "merging": merging.run,
+    "retention": retention.run,
+    "spark_sink": spark_sink.run,
+    "spark_source": spark_source.run,
     "growth": growth.run,
+    "compaction": compaction.run,
 }
 
 
@@ -37,9 +58,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("names", nargs="*", metavar="name", help=", ".join(BENCHES))
     parser.add_argument("--full", action="store_true", help="growth at its full size")
     parser.add_argument("--versions", type=int, help="growth up to this many versions")
+    parser.add_argument("--records", type=int, help="compaction, spark_source: of this many records")
+    parser.add_argument("--keys", type=int, help="with this many keys")
     given = parser.parse_args(arguments)
     names: list[str] = given.names
-    benches = BENCHES | {"growth": partial(growth.run, full=given.full, versions=given.versions)}
+    benches = BENCHES | {
+        "growth": partial(growth.run, full=given.full, versions=given.versions),
+        "compaction": partial(compaction.run, given.records, given.keys),
+        "spark_source": partial(spark_source.run, given.records),
+    }
     console = Console(width=140)
     unknown = [name for name in names if name not in BENCHES]
     if unknown:

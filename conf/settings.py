@@ -158,6 +158,13 @@ class LogSettings:
         "Age at which a data file that no commit names is deleted.",
         minimum=HOUR,
     )
+    retention_check_interval_ms: int = setting(
+        "retention.check.interval.ms",
+        5 * MINUTE,
+        "How often the service looks for segments that retention takes. 0: never, it is left to the job.",
+        minimum=0,
+        maximum=24 * HOUR,
+    )
     merge_enable: bool = setting(
         "merge.enable", True, "Merge small files into larger ones in the background, up to merge.target.bytes."
     )
@@ -173,6 +180,14 @@ class LogSettings:
         "Share of one core that merging may use; it rests in between.",
         minimum=1,
         maximum=100,
+    )
+    compaction_in_process_max_bytes: int = setting(
+        "compaction.in.process.max.bytes",
+        64 * MIB,
+        "Size up to which the service itself compacts a partition by key; larger ones are left to the compaction job. "
+        "Internal topics are always compacted here, this much at a time. 0: never, it is left to the job.",
+        minimum=0,
+        maximum=GIB,
     )
     tail_cache_bytes: int = setting(
         "tail.cache.bytes", 128 * MIB, "Memory for the newest records, all partitions together. 0: none.", minimum=0
@@ -450,6 +465,46 @@ class TlsSettings:
     key_password: str = setting("tls.key.password", "", "Password of the key file, if it has one.", secret=True)
 
 
+_CRON = r"|@(hourly|daily|weekly|monthly)(\s.*)?|(\S+\s+){4}\S+(\s.*)?"
+_CRON_DOC = "empty, @hourly, @daily, @weekly, @monthly or five cron fields, followed by options of the job"
+
+
+def _schedule(job: str, default: str, doc: str) -> str:
+    """When a job runs; its options may follow: `0 3 * * * --topic orders`."""
+    return setting(f"jobs.schedule.{job}", default, doc, pattern=_CRON, pattern_doc=_CRON_DOC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSettings:
+    """`sluice jobs schedule`: when each job runs, in UTC. Empty: never."""
+
+    schedule_retention: str = _schedule("retention", "*/5 * * * *", "Retention; a service also does it by itself.")
+    schedule_compaction: str = _schedule("compaction", "*/10 * * * *", "Key compaction of topics whose policy has it.")
+    schedule_merge: str = _schedule("merge", "30 2 * * *", "Deep merge of closed segments.")
+    schedule_vacuum: str = _schedule(
+        "vacuum", "15 * * * *", "Deletion of files that left the log; a service does it by itself."
+    )
+    schedule_orphans: str = _schedule("orphans", "45 3 * * *", "Deletion of files that no commit names.")
+    schedule_offset_expiry: str = _schedule(
+        "offset.expiry", "*/30 * * * *", "Expiry of offsets; a service does it by itself."
+    )
+    schedule_verify: str = _schedule("verify", "", "A look at everything that is stored.")
+    schedule_jitter_ms: int = setting(
+        "jobs.schedule.jitter.ms",
+        15 * SECOND,
+        "A run begins up to this much later than scheduled, so that many clusters do not begin at once.",
+        minimum=0,
+        maximum=HOUR,
+    )
+    metrics_host: str = setting("jobs.metrics.host", "127.0.0.1", "Address at which the metrics of jobs are served.")
+    metrics_port: int = setting(
+        "jobs.metrics.port", 0, "Port of the metrics of jobs for Prometheus. 0: none.", minimum=0, maximum=65_535
+    )
+    metrics_file: str = setting(
+        "jobs.metrics.file", "", "File that gets the metrics of jobs after each run. Empty: none."
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSettings:
     """The Spark sessions that Sluice itself starts."""
@@ -486,6 +541,7 @@ class Settings:
     logging: LoggingSettings = field(default_factory=LoggingSettings)
     tls: TlsSettings = field(default_factory=TlsSettings)
     spark: SparkSettings = field(default_factory=SparkSettings)
+    jobs: JobSettings = field(default_factory=JobSettings)
 
 
 GROUPS: Mapping[str, type[object]] = {
@@ -499,6 +555,7 @@ GROUPS: Mapping[str, type[object]] = {
     "logging": LoggingSettings,
     "tls": TlsSettings,
     "spark": SparkSettings,
+    "jobs": JobSettings,
 }
 
 _RELATIONS = (

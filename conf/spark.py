@@ -15,6 +15,15 @@ from sluice.conf.settings import SparkSettings
 # Compiles quickly rather than well: for sessions that live for seconds, such as those of the tests.
 QUICK_START = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
 
+# What reading and writing our tables needs, whoever chose master and memory.
+DELTA_OPTIONS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # The default of 50 tasks per table state costs seconds on tables as small as a partition's log.
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+
 
 def delta_jars(settings: SparkSettings) -> list[Path]:
     """Delta's two jars, fetched at first use. MissingJarsError says what to put where if that fails."""
@@ -31,18 +40,27 @@ def spark_session(settings: SparkSettings, app_name: str, extra: Mapping[str, st
     return builder.getOrCreate()
 
 
+def submitted_session(app_name: str) -> SparkSession:
+    """The session of a program that spark-submit started: master, memory and jars are what its command line says."""
+    builder = SparkSession.Builder().appName(app_name)
+    for key, value in DELTA_OPTIONS.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def is_submitted(env: Mapping[str, str]) -> bool:
+    """Whether this process was started by spark-submit, which has the JVM already."""
+    return "PYSPARK_GATEWAY_PORT" in env
+
+
 def session_options(settings: SparkSettings, jars: list[Path]) -> dict[str, str]:
     return {
         "spark.jars": ",".join(map(str, jars)),
         "spark.driver.memory": settings.driver_memory,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # The default of 50 tasks per table state costs seconds on tables as small as a partition's log.
-        "spark.databricks.delta.snapshotPartitions": "2",
+        **DELTA_OPTIONS,
     }
 
 

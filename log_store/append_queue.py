@@ -18,7 +18,7 @@ from sluice.log_store.pending import Acks, AppendResult, Logged, Pending, Waiter
 from sluice.log_store.producers import ProducerWindows
 from sluice.log_store.records import MAX_TIMESTAMP_MS, timestamp_bounds_ms, with_timestamp
 from sluice.log_store.runtime import Runtime
-from sluice.log_store.values import PartitionRef, ProducerStamp
+from sluice.log_store.values import PartitionRef, ProducerStamp, SinkStamp
 from sluice.log_store.wal_values import WalBatch, WalStalled
 
 WAL_SOFT_LIMIT, WAL_HARD_LIMIT = 0.80, 0.95
@@ -34,6 +34,8 @@ class AppendQueue:
         self._bytes = 0
         limit = runtime.settings.producer_id_expiration_ms
         self.windows = ProducerWindows.from_json(state.producers.to_json(), limit)
+        self.sinks = state.sinks.copy()
+        """With what is on its way, unlike those of the state."""
         self.end = state.end
         """Log end offset: the next offset to be given."""
         self.append_ms = state.append_ms
@@ -53,6 +55,15 @@ class AppendQueue:
         if entry is None:
             return None
         return AppendResult(entry.base_offset, entry.count, entry.append_ms, 0, duplicate=True)
+
+    def repeat_of_sink(self, sink: SinkStamp) -> AppendResult | None:
+        """An answer for a piece that is in the log or on its way to it; without an offset where it is not known."""
+        if not self.sinks.holds(sink):
+            return None
+        first = next((entry for entry in self._batches if entry.sink == sink), None)
+        if first is None:
+            return AppendResult(-1, 0, self.append_ms, 0, duplicate=True)
+        return first.result(0, duplicate=True)
 
     def join(self, base_offset: int, waiter: Waiter) -> bool:
         """Wait with the batch that is in flight at `base_offset`; False if there is nothing left to wait for."""
@@ -77,7 +88,14 @@ class AppendQueue:
             raise Overloaded("the write-ahead log is full: storage is slower than produce", retry_after_s=1)
 
     def accept(
-        self, batch: pa.RecordBatch, size: int, now: int, stamp: ProducerStamp | None, *, log_append_time: bool
+        self,
+        batch: pa.RecordBatch,
+        size: int,
+        now: int,
+        stamp: ProducerStamp | None,
+        *,
+        log_append_time: bool,
+        sink: SinkStamp | None = None,
     ) -> Pending:
         # Append times never go back, whatever the wall clock does.
         self.append_ms = max(now, self.append_ms)
@@ -87,16 +105,24 @@ class AppendQueue:
         if low < 0 or high > MAX_TIMESTAMP_MS:
             # Once it is in the WAL it must be committed, and no commit could describe it.
             raise InvalidTimestamp(f"timestamps {low}..{high} ms: must be 0 to {MAX_TIMESTAMP_MS}")
-        return self._add(batch, size, self.append_ms, high, stamp, Logged.NO)
+        return self._add(batch, size, self.append_ms, high, Logged.NO, stamp, sink)
 
     def accept_replayed(self, batch: WalBatch, rows: pa.RecordBatch) -> None:
         if batch.base_offset != self.end or rows.num_rows != batch.count:
             raise InvalidRequest(f"{self._ref.tp}: WAL batch at {batch.base_offset} does not follow {self.end}")
         self.append_ms = max(self.append_ms, batch.append_ms)
-        self._add(rows, rows.nbytes, batch.append_ms, timestamp_bounds_ms(rows)[1], batch.stamp, Logged.YES)
+        high = timestamp_bounds_ms(rows)[1]
+        self._add(rows, rows.nbytes, batch.append_ms, high, Logged.YES, batch.stamp, batch.sink)
 
     def _add(
-        self, rows: pa.RecordBatch, size: int, append_ms: int, max_ms: int, stamp: ProducerStamp | None, logged: Logged
+        self,
+        rows: pa.RecordBatch,
+        size: int,
+        append_ms: int,
+        max_ms: int,
+        logged: Logged,
+        stamp: ProducerStamp | None,
+        sink: SinkStamp | None,
     ) -> Pending:
         pending = Pending(
             batch=rows,
@@ -105,10 +131,13 @@ class AppendQueue:
             append_ms=append_ms,
             max_ms=max_ms,
             stamp=stamp,
+            sink=sink,
             logged=logged,
         )
         if stamp is not None:
             self.windows.record(stamp, pending.count, pending.base_offset, append_ms)
+        if sink is not None:
+            self.sinks.record(sink, append_ms)
         self.end = pending.end_offset
         self._batches.append(pending)
         self._bytes += pending.size
@@ -140,6 +169,7 @@ class AppendQueue:
             append_ms=pending.append_ms,
             stamp=pending.stamp,
             payload=pending.batch.serialize(),
+            sink=pending.sink,
         )
 
     # --- going out -----------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TypeVar
 
 from sluice.log_store.catalog_state import CatalogState, Change, NamedProducer, ProducerIds, ProducerMode, Record
-from sluice.log_store.catalog_states import MetadataStates
+from sluice.log_store.catalog_states import METADATA_REF, MetadataStates
 from sluice.log_store.clock import Clock
 from sluice.log_store.errors import RequestTimedOut
 from sluice.log_store.partition import PartitionLog
@@ -21,13 +21,12 @@ from sluice.log_store.partition_reads import PartitionReads
 from sluice.log_store.pending import Acks, AppendResult
 from sluice.log_store.records import make_batch
 from sluice.log_store.tokens import TokenRegistry
-from sluice.log_store.topic import CLUSTER_METADATA, TopicConfig
-from sluice.log_store.values import PartitionRef
+from sluice.log_store.topic import MIB, TopicConfig
 
-METADATA_REF = PartitionRef(
-    topic=CLUSTER_METADATA, topic_id="cluster-metadata", partition=0, folder=f"topics/{CLUSTER_METADATA}/0"
-)
-METADATA_CONFIG = TopicConfig.parse({"cleanup.policy": "compact"})
+__all__ = ["METADATA_CONFIG", "METADATA_REF", "Catalog"]
+
+# Small segments: the active one is never compacted, and every start reads the whole topic.
+METADATA_CONFIG = TopicConfig.parse({"cleanup.policy": "compact", "segment.bytes": 4 * MIB})
 COMMIT_TIMEOUT_S = 30.0
 LOOK_EVERY_S = 0.5
 

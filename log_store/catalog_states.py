@@ -7,6 +7,13 @@ from collections.abc import Iterable
 from sluice.log_store.catalog_records import Record, record_type
 from sluice.log_store.catalog_state import CatalogState
 from sluice.log_store.tokens import TokenRegistry
+from sluice.log_store.topic import CLUSTER_METADATA
+from sluice.log_store.values import PartitionRef
+
+METADATA_REF = PartitionRef(
+    topic=CLUSTER_METADATA, topic_id="cluster-metadata", partition=0, folder=f"topics/{CLUSTER_METADATA}/0"
+)
+"""Where they are kept. Readers need no more of the catalog than this."""
 
 
 class MetadataStates:

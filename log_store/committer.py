@@ -25,7 +25,7 @@ from sluice.log_store.commit import put_version
 from sluice.log_store.delta_log import Commit, DataFile, TableIdentity, commit_path, decode_commit, encode_commit
 from sluice.log_store.errors import CorruptCommit, IntegrityError, NotLeader, StorageError
 from sluice.log_store.partition_state import PartitionState
-from sluice.log_store.plans import ROWS_UNCHANGED, Plan
+from sluice.log_store.plans import ROWS_UNCHANGED, Plan, PlanKind, mirrored_segment
 from sluice.log_store.runtime import Runtime
 from sluice.log_store.segments import ActiveSegment
 from sluice.log_store.snapshot import last_checkpoint
@@ -46,6 +46,8 @@ class Attempt:
     data: bytes
     token: object
     """The caller's: comes back with the win."""
+    sync: bool = False
+    """Durable at once: no WAL could rebuild it after a power loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class Append:
     active: ActiveSegment
     rows: pa.Table | None = None
     """As they are in the files."""
+    sinks: Sequence[list[str | int]] = ()
 
 
 class Committer:
@@ -128,12 +131,14 @@ class Committer:
         target = append.end
         self.finish()
         while self._state.end < target:
-            details = {
+            details: dict[str, Any] = {
                 "ms": append.append_ms,
                 "producers": append.producers,
                 "rolls": append.rolls,
                 "active": append.active.to_json(),
             }
+            if append.sinks:
+                details["sinks"] = list(append.sinks)
             self._put(self._encode("append", "STREAMING UPDATE", details, end=target, adds=append.files), token)
 
     def plan(self, plan: Plan, removed: Sequence[DataFile]) -> int:
@@ -146,18 +151,30 @@ class Committer:
         data = self._encode(
             "plan",
             plan.kind.value.upper(),
-            {"plan": summary},
+            {"plan": summary} | self._segments_of(plan),
+            end=plan.end,
             log_start=start,
             adds=plan.adds,
             removes=removed,
             data_change=plan.kind not in ROWS_UNCHANGED,
         )
         version = self._state.version + 1
-        self._put(data, None)
+        self._put(data, None, sync=plan.kind is PlanKind.MIRROR)
         if self._state.plans.get(plan.plan_id) != version:
             # A foreign commit took the version and was stepped over: the plan must be checked again.
             raise StorageError(f"version {version} of {self._ref.tp} went to another commit; repeat the plan")
         return version
+
+    def _segments_of(self, plan: Plan) -> dict[str, Any]:
+        if plan.kind is PlanKind.MIRROR:
+            active = mirrored_segment(self._state.active, self._state.end, plan, self._runtime.clock.wall_ms())
+            return {"rolls": list(plan.rolls), "active": active.to_json()}
+        return self._new_segment() if plan.empties_log else {}
+
+    def _new_segment(self) -> dict[str, Any]:
+        """An empty one at the log end takes the place of the active segment."""
+        end = self._state.end
+        return {"rolls": [end], "active": ActiveSegment(base_offset=end).to_json()}
 
     def put_file(self, table: pa.Table, codec: tuple[str, int | None]) -> DataFile:
         """Write rows under a name that was never used and never will be again (I-4)."""
@@ -206,10 +223,10 @@ class Committer:
 
     # --- putting a version ---------------------------------------------------------------------
 
-    def _put(self, data: bytes, token: object) -> None:
+    def _put(self, data: bytes, token: object, *, sync: bool = False) -> None:
         if self.problem is not None:
             raise self.problem
-        self._attempt = Attempt(decode_commit(self._state.version + 1, data), data, token)
+        self._attempt = Attempt(decode_commit(self._state.version + 1, data), data, token, sync)
         self.finish()
 
     def finish(self) -> None:
@@ -220,7 +237,8 @@ class Committer:
         checked_at = self._check_before(version)
         begun = self._runtime.clock.boottime()
         steps.reached("before-commit")
-        winner = put_version(self._runtime.store, commit_path(self._ref.folder, version), attempt.data)
+        path = commit_path(self._ref.folder, version)
+        winner = put_version(self._runtime.store, path, attempt.data, sync=attempt.sync)
         steps.reached("after-commit")
         if winner is not None:
             self._attempt = None

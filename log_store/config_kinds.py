@@ -137,6 +137,23 @@ class DottedName:
 
 
 @dataclass(frozen=True, slots=True)
+class ShortText:
+    """Anything that fits on a line; may be empty."""
+
+    @property
+    def rule(self) -> str:
+        return "text of up to 500 printable characters"
+
+    def parse(self, text: str) -> str:
+        if len(text) > 500 or not text.isprintable():
+            raise ValueError(text)
+        return text
+
+    def text(self, value: Any) -> str:
+        return str(value)
+
+
+@dataclass(frozen=True, slots=True)
 class DottedNames:
     """Comma-separated, each once, in the order given; may be empty."""
 

@@ -67,10 +67,14 @@ class DataFile:
             tags=dict(tags or {}),
         )
 
-    def to_action(self, *, data_change: bool) -> dict[str, Any]:
+    def stored_tags(self) -> dict[str, str]:
+        """With the checksums, which are tags too."""
         tags = dict(self.tags)
         if self.file_crc is not None and self.footer_crc is not None:
             tags |= {"sluice.crc": f"{self.file_crc:08x}", "sluice.footer": f"{self.footer_crc:08x}"}
+        return tags
+
+    def stats(self) -> str:
         bounds_low = {"offset": self.base_offset, "timestamp": _iso(self.min_ms)}
         bounds_high = {"offset": self.end_offset - 1, "timestamp": _iso(self.max_ms)}
         # Without nullCount Spark skips no file at all (I-12).
@@ -80,14 +84,17 @@ class DataFile:
             "maxValues": bounds_high,
             "nullCount": {"offset": 0, "timestamp": 0},
         }
+        return _encode(stats).decode()
+
+    def to_action(self, *, data_change: bool) -> dict[str, Any]:
         return {
             "path": quote(self.path),
             "partitionValues": {},
             "size": self.size,
             "modificationTime": self.modified_ms,
             "dataChange": data_change,
-            "stats": _encode(stats).decode(),
-            "tags": tags,
+            "stats": self.stats(),
+            "tags": self.stored_tags(),
         }
 
     @classmethod
@@ -141,8 +148,15 @@ class TableIdentity:
     format: int = FORMAT
     tombstones_s: int = field(default=20 * 60, compare=False, repr=False)
     """A little longer than removed files stay: nobody needs to know of them for longer."""
+    stored: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
+    """The `metaData` it was read from: checkpoints repeat that, not what this version of Sluice would write today."""
 
     def to_actions(self) -> list[dict[str, Any]]:
+        """`protocol` and `metaData`."""
+        metadata = self._new_metadata() if self.stored is None else self.stored
+        return [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": metadata}]
+
+    def _new_metadata(self) -> dict[str, Any]:
         configuration = {
             "delta.isolationLevel": "WriteSerializable",
             # Checkpoints carry a tombstone for every file removed within this time; the default is a week of them.
@@ -152,7 +166,7 @@ class TableIdentity:
             "sluice.topic.id": self.topic_id,
             "sluice.partition": str(self.partition),
         }
-        metadata = {
+        return {
             "id": self.table_id,
             "name": f"{self.topic}-{self.partition}",
             "format": {"provider": "parquet", "options": {}},
@@ -161,7 +175,6 @@ class TableIdentity:
             "configuration": configuration,
             "createdTime": self.created_ms,
         }
-        return [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": metadata}]
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> TableIdentity:
@@ -174,6 +187,7 @@ class TableIdentity:
                 partition=int(configuration["sluice.partition"]),
                 created_ms=metadata.get("createdTime") or 0,
                 format=int(configuration["sluice.format"]),
+                stored=metadata,
             )
         except (KeyError, ValueError) as error:
             raise CorruptCommit(f"the table's metaData is not Sluice's: {error!r}") from error

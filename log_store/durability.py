@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from sluice.log_store.checkpoints import clean_log, write_checkpoint
+from sluice.log_store.checkpoints import KEPT_CHECKPOINTS, clean_log, write_checkpoint
 from sluice.log_store.delta_log import Commit, commit_path, decode_commit
 from sluice.log_store.errors import StorageError
 from sluice.log_store.partition_state import PartitionState
@@ -48,6 +48,8 @@ class Durability:
         self._checkpointing = False
         self._oldest: int | None = None
         """The oldest commit file that is still there; None until a clean-up has looked."""
+        self._proved: tuple[int, ...] = ()
+        """Checkpoints that this process wrote and read back."""
         self._not_before = -1
         """Version at which a checkpoint that failed is tried again: each try reads everything since the last one."""
         self.checkpointed = -1
@@ -103,17 +105,26 @@ class Durability:
         runtime, folder = self._runtime, self._ref.folder
         try:
             with self._lock:
-                version, snapshot = self._state().version, self._state().to_snapshot()
+                state = self._state()
+                if not state.exists:
+                    return state.version
+                version, snapshot, content = state.version, state.to_snapshot(), state.checkpoint_content()
             self._not_before = version + max(1, runtime.settings.checkpoint_interval_versions // RETRY_SHARE)
             # A checkpoint may outlive a power loss that its files do not: everything in it is synced first.
             self.sync_now()
-            written = write_checkpoint(runtime.store, folder, version, snapshot)
+            written = write_checkpoint(runtime.store, folder, content, snapshot)
             if written:
                 runtime.figures.checkpointed()
+                self._proved = (*self._proved, version)[-KEPT_CHECKPOINTS:]
             if written and runtime.wall.trusted():
                 cutoff = runtime.clock.wall_ms() - (retention_ms or runtime.settings.json_retention_ms)
                 cleaned = clean_log(
-                    runtime.store, folder, older_than_ms=cutoff, synced_version=version, oldest=self._oldest
+                    runtime.store,
+                    folder,
+                    older_than_ms=cutoff,
+                    synced_version=version,
+                    oldest=self._oldest,
+                    proved=self._proved,
                 )
                 self._oldest = cleaned.oldest
                 runtime.figures.cleaned(cleaned)

@@ -32,6 +32,7 @@ from sluice.log_store.partition_reads import PartitionReads
 from sluice.log_store.pending import Acks, AppendResult
 from sluice.log_store.plans import Plan
 from sluice.log_store.recovery import Finding, Report, recover_wal, repair_tail
+from sluice.log_store.retention_keeper import RetentionKeeper
 from sluice.log_store.runtime import Runtime
 from sluice.log_store.scheduler import Scheduler
 from sluice.log_store.store import Store, StoreConflict, open_store
@@ -75,6 +76,13 @@ class LogStore:
         metadata = PartitionLog(METADATA_REF, runtime, lambda: METADATA_CONFIG, patient=True)
         self._partitions[METADATA_REF.topic_id, 0] = metadata
         self.catalog = Catalog(metadata, CatalogState(limits), runtime.clock)
+        self.retention = RetentionKeeper(
+            runtime,
+            topics=lambda: self.topics(internal=True),
+            in_use=lambda ref: self._partitions.get((ref.topic_id, ref.partition)),
+            lead=lambda ref: self.maintained(ref.topic, ref.partition, ref.topic_id),
+            later=lambda delay_s, work: self.background.later(delay_s, work, "retention"),
+        )
 
     # --- opening and closing -------------------------------------------------------------------
 
@@ -153,6 +161,7 @@ class LogStore:
         if self.runtime.leadership.claim.purpose == SERVICE:
             for meta in self.catalog.state.to_purge():
                 self._purge_later(meta)
+            self.retention.start()
 
     def _survey_wals(self) -> None:
         """What all WALs together know of each partition. What one calls synced is synced, whoever leads now."""
@@ -363,6 +372,15 @@ class LogStore:
     def partition(self, topic: str, number: int) -> PartitionLog:
         return self._led(self.catalog.state.get(topic), number)
 
+    def maintained(self, topic: str, number: int, topic_id: str | None = None) -> PartitionLog:
+        """The same for those who maintain it: the catalog's own topic, too, which clients never see.
+
+        With an id only if the topic is still that incarnation.
+        """
+        if topic == METADATA_REF.topic and number == METADATA_REF.partition:
+            return self._partitions[METADATA_REF.topic_id, number]
+        return self._led(self.catalog.state.get(topic, topic_id), number)
+
     def _led(self, meta: TopicMeta, number: int) -> PartitionLog:
         key = (meta.topic_id, number)
         partition = self._partitions.get(key)
@@ -428,8 +446,8 @@ class LogStore:
         """Move the log start; returns it, durable and visible at once (R-11)."""
         return delete_records(self.partition(topic, number), self.catalog.state.get(topic).config(), before_offset)
 
-    def apply_plan(self, topic: str, number: int, plan: Plan) -> int:
-        return self.partition(topic, number).apply_plan(plan)
+    def apply_plan(self, topic: str, number: int, plan: Plan, *, topic_id: str | None = None) -> int:
+        return self.maintained(topic, number, topic_id).apply_plan(plan)
 
 
 def _commit_threads(settings: Settings, store: Store) -> int:

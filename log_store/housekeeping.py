@@ -1,4 +1,4 @@
-"""Keeps busy partitions small: merges, trims, deletion of removed files. All of it behind the acks.
+"""Keeps busy partitions small: compaction, merges, trims, deletion of removed files. All of it behind the acks.
 
 A partition is looked at when it has committed enough small files, and once more when it has become quiet. A partition
 to which nothing happens has no timer here and costs nothing.
@@ -11,13 +11,15 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from sluice.log_store.compaction_service import InProcessCompaction
 from sluice.log_store.errors import SluiceError
 from sluice.log_store.leftovers import sweep_leftovers
 from sluice.log_store.merge import TIERS
 from sluice.log_store.merger import lower_priority, merge_once
 from sluice.log_store.partition import PartitionLog
+from sluice.log_store.recent_removals import removed_since
 from sluice.log_store.runtime import Runtime
 from sluice.log_store.store import Listed
 from sluice.log_store.sweep import SweepChoice, choose_sweep
@@ -71,6 +73,9 @@ class Housekeeping:
         self._resting: deque[tuple[PartitionLog, bool]] = deque()
         self._rest_timer = False
         self._started = runtime.clock.boottime()
+        self.compaction = InProcessCompaction(
+            runtime, lambda partition: self._submit(lambda: self._merge(partition, quiet=False))
+        )
         self.counters = Counters()
 
     def partition_changed(self, partition: PartitionLog) -> None:
@@ -92,6 +97,7 @@ class Housekeeping:
     def forget(self, partition: PartitionLog) -> None:
         with self._lock:
             self._watched.pop(partition, None)
+        self.compaction.forget(partition)
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
@@ -129,7 +135,8 @@ class Housekeeping:
         begun, cpu = clock.boottime(), clock.thread_cpu()
         try:
             merged = None
-            if self._runtime.settings.merge_enable:
+            compacted = self.compaction.look(partition)
+            if self._runtime.settings.merge_enable and not compacted:
                 merged = merge_once(partition, partition.config, quiet=quiet)
         except SluiceError as error:
             self.counters.failures += 1
@@ -144,6 +151,7 @@ class Housekeeping:
             self.counters.merges += 1
             self.counters.merged_files += merged.files
             self.counters.merged_bytes += merged.bytes_before
+        if merged is not None or compacted:
             self._submit(lambda: self._merge(partition, quiet=quiet))
         self._sweep_later(partition, self._runtime.settings.file_delete_delay_ms)
         self._go_on_after_rest()
@@ -214,9 +222,7 @@ class Housekeeping:
             return SweepChoice()
         folder = partition.ref.folder
         delay_ms = max(partition.config.file_delete_delay_ms, runtime.settings.file_delete_delay_ms)
-        # A checkpoint forgets removals after a while, and a removed file without its removal looks like an orphan. Once
-        # this process is older than the delay, whatever was removed before it started is past its delay too.
-        sure = runtime.clock.boottime() - self._started >= delay_ms / 1000
+        now_ms = runtime.clock.wall_ms()
         live, removed = partition.known_files()
         names = [Listed(name, 0, 0) for name in removed]
         listing = runtime.store.list(folder) if thorough else names
@@ -227,10 +233,16 @@ class Housekeeping:
             listing,
             live,
             removed,
-            now_ms=runtime.clock.wall_ms(),
+            now_ms=now_ms,
             delete_delay_ms=delay_ms,
-            orphan_retention_ms=runtime.settings.orphan_retention_ms if sure else None,
+            orphan_retention_ms=runtime.settings.orphan_retention_ms if thorough else None,
         )
+        # A checkpoint forgets removals after a while, and a removed file without its removal looks like an orphan. Once
+        # this process is older than the delay, whatever was removed before it started is past its delay too; until
+        # then the commits that are still there tell.
+        if choice.orphans and runtime.clock.boottime() - self._started < delay_ms / 1000:
+            kept = removed_since(runtime.store, folder, now_ms - delay_ms)
+            choice = replace(choice, orphans=tuple(name for name in choice.orphans if name not in kept))
         # To a process that was replaced its successor's files look like orphans. Where no newer claim exists now, no
         # successor had written a file when the folder was listed.
         runtime.leadership.confirm(0)

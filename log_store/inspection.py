@@ -74,7 +74,7 @@ def inspect(store: Store) -> ClusterLook | None:
     except StoreNotFound:
         return None
     problems: list[str] = []
-    catalog = _catalog(store, problems)
+    catalog = stored_catalog(store, problems)
     claim = newest_claim(store)
     partitions = [_partition(store, METADATA_REF)]
     partitions += [_partition(store, ref) for meta in catalog.topics() for ref in _written(store, meta)]
@@ -93,13 +93,14 @@ def find_partition(store: Store, topic: str, partition: int) -> PartitionRef | N
     """Where a partition of a live topic, or of the catalog itself, is stored."""
     if topic == METADATA_REF.topic and partition == METADATA_REF.partition:
         return METADATA_REF
-    for meta in _catalog(store, []).topics():
+    for meta in stored_catalog(store, []).topics():
         if meta.name == topic and 0 <= partition < meta.partitions:
             return meta.partition(partition)
     return None
 
 
-def _catalog(store: Store, problems: list[str]) -> CatalogState:
+def stored_catalog(store: Store, problems: list[str]) -> CatalogState:
+    """The topics as committed; what keeps them from being read is added to `problems`."""
     states = MetadataStates()
     loaded = snapshot.load(store, METADATA_REF.folder)
     state = loaded.state

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from sluice.log_store import reader
+from sluice.log_store.compaction_tombstones import carried
 from sluice.log_store.delta_log import DataFile
 from sluice.log_store.errors import PlanRefused
 from sluice.log_store.merge import choose_merge, choose_trim
@@ -73,7 +74,7 @@ def _rewrite(
     runtime.store.put(f"{folder}/{name}", encoded.data)
     # The inputs may be deleted once the plan is committed: the output must be on disk before.
     runtime.store.sync([f"{folder}/{name}"])
-    added = DataFile.of(name, encoded, runtime.clock.wall_ms())
+    added = DataFile.of(name, encoded, runtime.clock.wall_ms(), carried(files, encoded.base_offset))
     plan = Plan(
         plan_id=uuid.uuid4().hex,
         kind=kind,

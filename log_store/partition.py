@@ -25,23 +25,26 @@ from sluice.log_store.errors import (
     IntegrityError,
     InvalidRequest,
     NotLeader,
+    PlanRefused,
+    PolicyViolation,
     RequestTimedOut,
     SluiceError,
     StorageError,
 )
+from sluice.log_store.log_shape import LogShape
 from sluice.log_store.os_files import explain
 from sluice.log_store.partition_loading import load_partition
 from sluice.log_store.partition_state import PartitionState
 from sluice.log_store.pending import Acks, AppendResult, Logged, Pending, settle
 from sluice.log_store.plan_files import check_added
-from sluice.log_store.plans import ROWS_UNCHANGED, Plan, check_plan
+from sluice.log_store.plans import ROWS_UNCHANGED, Plan, PlanKind, check_plan
 from sluice.log_store.producers import ProducerWindows
 from sluice.log_store.records import RECORD_SCHEMA
 from sluice.log_store.runtime import Runtime
 from sluice.log_store.segmenting import write_group
 from sluice.log_store.stall import Stall
 from sluice.log_store.topic import TopicConfig
-from sluice.log_store.values import TOPIC_MODE_BIT, PartitionRef, ProducerStamp
+from sluice.log_store.values import TOPIC_MODE_BIT, PartitionRef, ProducerStamp, SinkStamp
 from sluice.log_store.wal_values import WalBatch, WalStalled
 
 _log = logging.getLogger(__name__)
@@ -77,6 +80,8 @@ class PartitionLog:
         self._committer = Committer(ref, runtime, self._state, self._on_won, runtime.clock.boottime())
         self.durability = Durability(ref, runtime, self._lock, lambda: self._state)
         self._running = False
+        self._mirroring = False
+        """A mirror's files are being committed: no offset is given meanwhile."""
         self._last_commit = float("-inf")
         self._stall = Stall(ref, runtime, self._logged_batches, self.durability.sync_now)
         self._listeners: list[Callable[[int], None]] = []
@@ -145,6 +150,12 @@ class PartitionLog:
         """(files, how many of them count, log start, high watermark), consistent with each other."""
         with self._lock:
             return self._state.files, len(self._state.files), self._state.log_start, self._state.end
+
+    def shape(self) -> LogShape:
+        """The committed log as it is now, for those who make plans."""
+        self.open()
+        with self._lock:
+            return LogShape.of(self._state)
 
     @property
     def config(self) -> TopicConfig:
@@ -244,10 +255,12 @@ class PartitionLog:
         stamp: ProducerStamp | None = None,
         completing: bool = False,
         size: int | None = None,
+        sink: SinkStamp | None = None,
     ) -> Future[AppendResult]:
         """Accept a batch. The future is answered at the level asked for; a refusal raises and takes no offset.
 
-        `size`: its bytes, about, where they are known. Arrow takes long to count them.
+        `size`: its bytes, about, where they are known. Arrow takes long to count them. `sink`: which piece of a Spark
+        sink's batch it is; one that is in the log already is answered and not appended.
 
         Step, and what a crash after it leaves:
 
@@ -263,9 +276,12 @@ class PartitionLog:
         now = self.runtime.clock.wall_ms()
         with self._lock:
             self._refuse_if_unwritable()
-            answer = self._repeat_locked(batch, acks, stamp, now, completing, future)
-            if answer is None and not future.running():
-                answer = self._accept_locked(batch, batch.nbytes if size is None else size, acks, stamp, now, future)
+            first = self._first_of_locked(batch.num_rows, stamp, sink, now, completing)
+            if first is not None:
+                answer = self._repeat_locked(first, acks, future)
+            else:
+                size = batch.nbytes if size is None else size
+                answer = self._accept_locked(batch, size, acks, stamp, sink, now, future)
         if answer is not None:
             settle(future, answer)
         return future
@@ -279,24 +295,25 @@ class PartitionLog:
             self.runtime.leadership.confirm(0)
         if self._committer.problem is not None:
             raise self._committer.problem
+        if (source := self._config().mirror_source) or self._mirroring:
+            raise PolicyViolation(
+                f"{self.ref.tp} is a copy of {source or 'another cluster'}: it takes no records of its own before "
+                "mirror.source is removed from its topic",
+                topic=self.ref.topic,
+            )
         if self._stall.refuses:
             raise StorageError(f"{self.ref.tp} could not commit for too long: it is parked until storage works again")
 
-    def _repeat_locked(
-        self,
-        batch: pa.RecordBatch,
-        acks: Acks,
-        stamp: ProducerStamp | None,
-        now: int,
-        completing: bool,
-        future: Future[AppendResult],
+    def _first_of_locked(
+        self, count: int, stamp: ProducerStamp | None, sink: SinkStamp | None, now: int, completing: bool
     ) -> AppendResult | None:
+        """What a batch that came before was answered, if this is a repeat of it."""
+        if sink is not None:
+            return self._queue.repeat_of_sink(sink)
+        return None if stamp is None else self._queue.repeat_of(stamp, count, now, completing=completing)
+
+    def _repeat_locked(self, first: AppendResult, acks: Acks, future: Future[AppendResult]) -> AppendResult | None:
         """Answer a repeat like the original, or let it wait with the original while that is in flight."""
-        if stamp is None:
-            return None
-        first = self._queue.repeat_of(stamp, batch.num_rows, now, completing=completing)
-        if first is None:
-            return None
         future.set_running_or_notify_cancel()
         if not self._queue.join(first.base_offset, (acks, future, True)):
             return replace(first, log_start=self._state.log_start)
@@ -310,6 +327,7 @@ class PartitionLog:
         size: int,
         acks: Acks,
         stamp: ProducerStamp | None,
+        sink: SinkStamp | None,
         now: int,
         future: Future[AppendResult],
     ) -> AppendResult | None:
@@ -317,7 +335,8 @@ class PartitionLog:
         if acks is Acks.ALL and (why := self._stall.hopeless) is not None:
             raise StorageError(f"{self.ref.tp} cannot be committed: {why}")
         self._queue.admit(size, acks)
-        pending = self._queue.accept(batch, size, now, stamp, log_append_time=self._config().log_append_time)
+        log_append_time = self._config().log_append_time
+        pending = self._queue.accept(batch, size, now, stamp, log_append_time=log_append_time, sink=sink)
         steps.reached("accepted")
         logs = self._queue.needs_wal(acks)
         if logs:
@@ -440,6 +459,9 @@ class PartitionLog:
             self._state.apply(commit)
             self.durability.committed_locked(commit)
             answers = self._queue.committed(group)
+            if self._mirroring and (commit.details.get("plan") or {}).get("kind") == PlanKind.MIRROR:
+                # The end moved past what was given here: the next offset comes after it.
+                self._queue, self._mirroring = AppendQueue(self.ref, self.runtime, self._state), False
             log_start = self._state.log_start
             if group:
                 self._last_commit = self.runtime.clock.boottime()
@@ -521,12 +543,31 @@ class PartitionLog:
             if (version := self._state.plans.get(plan.plan_id, -1)) < 0:
                 removed = check_plan(self._state, plan)
                 check_added(self.runtime, self.ref, plan)
-                version = self._commit_plan(plan, removed)
+                if plan.kind is PlanKind.MIRROR:
+                    version = self._commit_mirror(plan, removed)
+                else:
+                    version = self._commit_plan(plan, removed)
                 if plan.kind not in ROWS_UNCHANGED:
                     self.runtime.tails.drop(self.ref.folder)
         # Answered means durable: were an earlier version lost, recovery would remove this one too.
         self.durability.sync_now()
         return version
+
+    def _commit_mirror(self, plan: Plan, removed: list[DataFile]) -> int:
+        """It moves the end without giving offsets: nothing may be given, or on its way, until it stands."""
+        with self._lock:
+            if not self._config().mirror_source:
+                raise PlanRefused(f"{self.ref.tp} has no mirror.source: a mirror may not add to it")
+            if self._queue:
+                raise PlanRefused(f"records of {self.ref.tp} are still on their way: try again")
+            self._mirroring = True
+        # No WAL holds its rows, so nothing before it may be lost, and it must not be torn itself.
+        try:
+            self.durability.sync_now()
+            return self._commit_plan(plan, removed)
+        finally:
+            with self._lock:
+                self._mirroring = self._mirroring and self._committer.in_doubt
 
     def _commit_plan(self, plan: Plan, removed: list[DataFile]) -> int:
         try:
@@ -549,13 +590,15 @@ class PartitionLog:
         return self.durability.checkpoint(retention_ms)
 
     def expire_producers(self, now_ms: int, keep: Collection[int]) -> None:
-        """Forget producers that were idle for too long; not while wall time is not to be trusted (R-13)."""
+        """Forget producers and sinks that were idle for too long; not while wall time is not to be trusted (R-13)."""
         self.open()
         if not self.runtime.wall.trusted():
             return
         with self._lock:
             self._queue.windows.expire(now_ms, keep)
             self._state.expire_producers(now_ms, self.runtime.settings.producer_id_expiration_ms, keep)
+            self._queue.sinks.expire(now_ms)
+            self._state.sinks.expire(now_ms)
 
     # --- listeners, closing --------------------------------------------------------------------
 

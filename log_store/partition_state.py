@@ -14,11 +14,13 @@ from typing import Any
 
 import msgspec
 
+from sluice.log_store.checkpoint_file import CheckpointContent
 from sluice.log_store.delta_log import TXN_END, TXN_EPOCH, TXN_START, Commit, DataFile, TableIdentity
 from sluice.log_store.errors import CorruptCommit, ForeignCommit
 from sluice.log_store.producers import ProducerWindows
 from sluice.log_store.segments import ActiveSegment
-from sluice.log_store.values import ProducerStamp
+from sluice.log_store.sinks import SinkEntries
+from sluice.log_store.values import ProducerStamp, SinkStamp
 
 RECENT_PLANS = 200
 _NEVER_EXPIRES = 2**62
@@ -54,8 +56,10 @@ class PartitionState:
     """Version of the last key compaction (R-7)."""
     plans: dict[str, int] = field(default_factory=dict)
     """Recent plan ids and the versions that hold them."""
-    sinks: dict[str, int] = field(default_factory=dict)
+    sinks: SinkEntries = field(default_factory=SinkEntries)
     append_ms: int = 0
+    gaps_below: int = 0
+    """Offsets below it came from another cluster, whose gaps they have: there they are not dense."""
     identity: TableIdentity | None = None
 
     @property
@@ -80,6 +84,8 @@ class PartitionState:
         self.append_ms = max(self.append_ms, details.get("ms", 0))
         for entry in details.get("producers", ()):
             self.record_producer(entry)
+        for query, batch, piece, append_ms in details.get("sinks", ()):
+            self.sinks.record(SinkStamp(query, batch, piece), append_ms)
         self._apply_segments(details)
         self._apply_plan(commit, details.get("plan"))
 
@@ -159,6 +165,8 @@ class PartitionState:
         self.plans[plan["id"]] = commit.version
         while len(self.plans) > RECENT_PLANS:
             del self.plans[next(iter(self.plans))]
+        if plan["kind"] == "mirror":
+            self.gaps_below = self.end
         if plan["kind"] == "compact":
             self.last_cleaning = commit.version
             self.first_dirty = plan["first_dirty"]
@@ -194,13 +202,28 @@ class PartitionState:
             "first_dirty": self.first_dirty,
             "last_cleaning": self.last_cleaning,
             "plans": self.plans,
-            "sinks": self.sinks,
+            "sinks": self.sinks.to_json(),
             "append_ms": self.append_ms,
+            "gaps_below": self.gaps_below,
             "files": len(self.files),
             "checkpoint_crc": self.checkpoint_crc(),
         }
         text = msgspec.json.encode(body)
         return b"%08x\n" % zlib.crc32(text) + text + b"\n"
+
+    def checkpoint_content(self) -> CheckpointContent:
+        """A copy of what the Delta checkpoint of this version says."""
+        if self.identity is None:
+            raise ValueError("a partition without a table has no checkpoint")
+        return CheckpointContent(
+            version=self.version,
+            epoch=self.epoch,
+            end=self.end,
+            log_start=self.log_start,
+            identity=self.identity,
+            files=tuple(self.files),
+            removed=dict(self.removed),
+        )
 
     def checkpoint_crc(self) -> int:
         """Of what only the Delta checkpoint holds, which has no checksum of its own: a flipped bit must show."""
@@ -238,7 +261,8 @@ class PartitionState:
             first_dirty=body["first_dirty"],
             last_cleaning=body["last_cleaning"],
             plans=body["plans"],
-            sinks=body["sinks"],
+            sinks=SinkEntries.from_json(body["sinks"]),
             append_ms=body["append_ms"],
+            gaps_below=body.get("gaps_below", 0),
         )
         return state, body["files"], body["checkpoint_crc"]

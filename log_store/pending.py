@@ -10,7 +10,7 @@ from enum import Enum, IntEnum
 import pyarrow as pa
 
 from sluice.log_store.errors import InvalidRequiredAcks
-from sluice.log_store.values import ProducerStamp
+from sluice.log_store.values import ProducerStamp, SinkStamp
 
 
 class Acks(IntEnum):
@@ -59,6 +59,7 @@ class Pending:
     append_ms: int
     max_ms: int
     stamp: ProducerStamp | None = None
+    sink: SinkStamp | None = None
     logged: Logged = Logged.NO
     waiters: list[Waiter] = field(default_factory=list)
 
@@ -87,6 +88,10 @@ class Pending:
             stamp.crc,
             stamp.body_count,
         ]
+
+    def sink_entry(self) -> list[str | int] | None:
+        """How commitInfo carries the piece of a sink's batch; `PartitionState.apply` reads it."""
+        return None if (sink := self.sink) is None else [sink.query, sink.batch, sink.piece, self.append_ms]
 
 
 def settle(future: Future[AppendResult], outcome: AppendResult | BaseException) -> None:

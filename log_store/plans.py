@@ -11,10 +11,12 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 
 from sluice.log_store.delta_log import DataFile
 from sluice.log_store.errors import PlanRefused
 from sluice.log_store.partition_state import PartitionState
+from sluice.log_store.segments import ActiveSegment
 
 _PLAIN_NAME = re.compile(r"[0-9]{20}-[0-9]+-[0-9a-z]+\.parquet")
 
@@ -29,6 +31,8 @@ class PlanKind(StrEnum):
     RETENTION = "retention"
     """Whole files below a new log start."""
     DELETE_RECORDS = "delete_records"
+    MIRROR = "mirror"
+    """Files of another cluster's partition at or past the end of this one, with its gaps and its log start."""
 
 
 ROWS_UNCHANGED = frozenset({PlanKind.MERGE})
@@ -47,6 +51,15 @@ class Plan:
     log_start: int | None = None
     first_dirty: int | None = None
     """After a key compaction: where the part that was never cleaned begins."""
+    continues_at: int | None = None
+    """Of a mirror: the end of the log that its files continue. A repeat finds another one and adds nothing twice."""
+    end: int | None = None
+    """Of a mirror: the end of the log afterwards; the source may have removed the last rows before it."""
+    rolls: tuple[int, ...] = ()
+    """Of a mirror: where segments of the source begin in what is added (R-10)."""
+    empties_log: bool = False
+    """Retention takes the active segment too: refused once records were appended to it, else a new one begins at the
+    log end (SEMANTICS.md section 10)."""
 
 
 def check_plan(state: PartitionState, plan: Plan) -> list[DataFile]:
@@ -55,8 +68,11 @@ def check_plan(state: PartitionState, plan: Plan) -> list[DataFile]:
         raise PlanRefused(f"plan {plan.plan_id} starts from version {plan.base_version}, the log is at {state.version}")
     removed = _live(state, plan)
     _check_names(state, plan)
-    _check_log_start(state, plan)
-    _check_ranges(state, plan, removed)
+    if plan.kind is not PlanKind.MIRROR:
+        if plan.end is not None or plan.continues_at is not None or plan.rolls:
+            raise PlanRefused(f"{plan.kind} {plan.plan_id} may not move the end of the log: only a mirror does")
+        _check_log_start(state, plan)
+        _check_ranges(state, plan, removed)
     _CHECKS[plan.kind](state, plan, removed)
     return removed
 
@@ -102,16 +118,24 @@ def _check_ranges(state: PartitionState, plan: Plan, removed: Sequence[DataFile]
     runs = _runs(state, removed)
     end = -1
     for file in sorted(plan.adds, key=lambda f: f.base_offset):
-        if file.records <= 0 or file.end_offset - file.base_offset < file.records:
-            raise PlanRefused(f"{file.path} says {file.records} rows in {file.base_offset}..{file.end_offset - 1}")
+        _check_rows(file)
         if file.base_offset < end:
             raise PlanRefused(f"plan {plan.plan_id} adds files whose offsets overlap at {file.base_offset}")
         end = file.end_offset
         if not any(low <= file.base_offset and file.end_offset <= high for low, high in runs):
             raise PlanRefused(f"{file.path} lies outside the files that plan {plan.plan_id} removes")
-        roll = bisect_right(state.rolls, file.base_offset)
-        if roll < len(state.rolls) and state.rolls[roll] < file.end_offset:
-            raise PlanRefused(f"{file.path} crosses the segment boundary at {state.rolls[roll]} (R-10)")
+        _check_crossing(file, state.rolls)
+
+
+def _check_rows(file: DataFile) -> None:
+    if file.records <= 0 or file.end_offset - file.base_offset < file.records:
+        raise PlanRefused(f"{file.path} says {file.records} rows in {file.base_offset}..{file.end_offset - 1}")
+
+
+def _check_crossing(file: DataFile, rolls: Sequence[int]) -> None:
+    roll = bisect_right(rolls, file.base_offset)
+    if roll < len(rolls) and rolls[roll] < file.end_offset:
+        raise PlanRefused(f"{file.path} crosses the segment boundary at {rolls[roll]} (R-10)")
 
 
 def _runs(state: PartitionState, removed: Sequence[DataFile]) -> list[tuple[int, int]]:
@@ -161,14 +185,52 @@ def _check_compact(state: PartitionState, plan: Plan, removed: Sequence[DataFile
         raise PlanRefused(
             f"compaction {plan.plan_id} must say where the dirty part begins, {state.first_dirty} or later"
         )
+    if late := [file.path for file in removed if file.end_offset > plan.first_dirty]:
+        raise PlanRefused(f"compaction {plan.plan_id} cleans up to {plan.first_dirty} and removes {late[0]} beyond it")
 
 
 def _check_retention(state: PartitionState, plan: Plan, removed: Sequence[DataFile]) -> None:
     start = state.log_start if plan.log_start is None else plan.log_start
     if plan.adds:
         raise PlanRefused(f"{plan.kind} {plan.plan_id} may not add files")
+    if plan.empties_log and start != state.end:
+        raise PlanRefused(f"{plan.kind} {plan.plan_id} empties the log up to {start}, which now ends at {state.end}")
     if late := [file.path for file in removed if file.end_offset > start]:
         raise PlanRefused(f"{plan.kind} {plan.plan_id} removes rows at or above its log start {start}: {late[0]}")
+
+
+def mirrored_segment(active: ActiveSegment | None, end: int, plan: Plan, now_ms: int) -> ActiveSegment:
+    """The newest segment after a mirror's files: its size and times decide when it ends, once it is written to."""
+    segment = active or ActiveSegment(base_offset=end)
+    for file in plan.adds:
+        if any(segment.base_offset < roll <= file.base_offset for roll in plan.rolls):
+            segment = ActiveSegment(base_offset=max(roll for roll in plan.rolls if roll <= file.base_offset))
+        segment = segment.after(file.size, file.max_ms, now_ms)
+    last = max(plan.rolls, default=segment.base_offset)
+    return segment if last <= segment.base_offset else ActiveSegment(base_offset=last)
+
+
+def _check_mirror(state: PartitionState, plan: Plan, removed: Sequence[DataFile]) -> None:
+    """Files at or past the end, in order; the log start may follow the source's, and files below it go."""
+    end = state.end if plan.end is None else plan.end
+    start = state.log_start if plan.log_start is None else plan.log_start
+    if plan.continues_at != state.end:
+        raise PlanRefused(f"mirror {plan.plan_id} continues a log that ends at {plan.continues_at}, not {state.end}")
+    if not state.log_start <= start <= end or end < state.end:
+        raise PlanRefused(f"mirror {plan.plan_id} may not move log start and end to {start} and {end}")
+    if late := [file.path for file in removed if file.end_offset > start]:
+        raise PlanRefused(f"mirror {plan.plan_id} removes rows at or above its log start {start}: {late[0]}")
+    at = state.end
+    for file in plan.adds:
+        _check_rows(file)
+        if file.base_offset < at or file.end_offset > end or file.end_offset <= start:
+            raise PlanRefused(f"{file.path} does not lie between {max(at, start)} and {end}, where the mirror goes on")
+        at = file.end_offset
+    rolls = [*state.rolls[-1:], *plan.rolls]
+    if any(not before < roll for before, roll in pairwise(rolls)) or any(not state.end <= r <= end for r in plan.rolls):
+        raise PlanRefused(f"mirror {plan.plan_id} has segments that begin out of order or outside {state.end}..{end}")
+    for file in plan.adds:
+        _check_crossing(file, rolls)
 
 
 _CHECKS = {
@@ -177,4 +239,5 @@ _CHECKS = {
     PlanKind.COMPACT: _check_compact,
     PlanKind.RETENTION: _check_retention,
     PlanKind.DELETE_RECORDS: _check_retention,
+    PlanKind.MIRROR: _check_mirror,
 }

@@ -57,6 +57,7 @@ def _write_group(
         producers=[entry for pending in group if (entry := pending.producer_entry()) is not None],
         rolls=rolls,
         active=active,
+        sinks=[sink for pending in group if (sink := pending.sink_entry()) is not None],
         rows=tables[0] if len(tables) == 1 else pa.concat_tables(tables),
     )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import unquote
 
 import msgspec
@@ -154,6 +155,16 @@ def _actions(rows: pa.Table, kind: str) -> pa.ChunkedArray:
     return column.filter(column.is_valid())
 
 
+def _with_maps(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """As it stood in version 0: map columns come as pairs."""
+    form = metadata["format"]
+    return {
+        **metadata,
+        "format": {"provider": form["provider"], "options": dict(form["options"] or [])},
+        "configuration": dict(metadata["configuration"] or []),
+    }
+
+
 def _read_checkpoint(store: Store, path: str, state: PartitionState) -> None:
     with store.open_input(path) as source:
         rows = pq.read_table(source, columns=["add", "remove", "txn", "metaData"])
@@ -166,8 +177,7 @@ def _read_checkpoint(store: Store, path: str, state: PartitionState) -> None:
         state.removed[unquote(name) if "%" in name else name] = when or 0
     txns = {txn["appId"]: txn["version"] for txn in _actions(rows, "txn").to_pylist()}
     for metadata in _actions(rows, "metaData").to_pylist():
-        configuration = dict(metadata["configuration"] or [])
-        state.identity = TableIdentity.from_metadata({**metadata, "configuration": configuration})
+        state.identity = TableIdentity.from_metadata(_with_maps(metadata))
     if (txns.get(TXN_EPOCH), txns.get(TXN_END), txns.get(TXN_START)) != (state.epoch, state.end, state.log_start):
         raise CorruptCommit(f"checkpoint {path} disagrees with the state snapshot beside it")
     state.files = sorted(files, key=lambda file: file.base_offset)

@@ -24,6 +24,7 @@ from sluice.log_store.config_kinds import (
     Kind,
     ListOf,
     OneOf,
+    ShortText,
 )
 from sluice.log_store.errors import InvalidConfig, InvalidRequest, InvalidTopic
 
@@ -181,6 +182,12 @@ class TopicConfig:
     )
     partitioner_class: str = _key(
         "partitioner.class", "", DottedName(), "Hook that chooses partitions instead of Kafka's rule"
+    )
+    mirror_source: str = _key(
+        "mirror.source",
+        "",
+        ShortText(),
+        "Topic of another cluster that this one is a copy of: produce is refused until it is removed",
     )
     overrides: Mapping[str, str] = field(default_factory=dict, hash=False)
     """What was set on the topic, canonical: the only part that is stored."""

@@ -50,6 +50,15 @@ class ProducerStamp:
 
 
 @dataclass(frozen=True, slots=True)
+class SinkStamp:
+    """What a batch of a Spark sink carries: the query, its batch, and which piece of it this is."""
+
+    query: str
+    batch: int
+    piece: int
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionRef:
     """Where a partition lives: names for people, the topic id for truth (R-8)."""
 

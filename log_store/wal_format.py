@@ -27,7 +27,8 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from sluice.log_store.errors import UnsupportedFormat
-from sluice.log_store.values import PartitionRef, ProducerStamp
+from sluice.log_store.sinks import MAX_ID_CHARS
+from sluice.log_store.values import PartitionRef, ProducerStamp, SinkStamp
 from sluice.log_store.wal_values import CorruptWal, Release, SyncPoint, WalBatch
 
 MAGIC = b"SLUICWAL"
@@ -50,9 +51,11 @@ END = b"\0" * ALIGN
 _NUMBER = struct.Struct("<I")
 _BATCH = struct.Struct("<qqqII")
 _STAMP = struct.Struct("<qqqIII")
+_SINK = struct.Struct(f"<qI{MAX_ID_CHARS}s")
 _RELEASE = struct.Struct("<QQqq?")
-_STAMPED = 1
-BATCH_HEAD_BYTES = _NUMBER.size + _BATCH.size + _STAMP.size
+_STAMPED, _OF_SINK = 1, 2
+_FLAGS_AT = _BATCH.size - 4
+BATCH_HEAD_BYTES = _NUMBER.size + _BATCH.size + _STAMP.size + _SINK.size
 """Enough bytes of a body to hold everything of a batch but its payload."""
 
 COPY_BELOW = 32 * 1024
@@ -65,6 +68,8 @@ class Kind(IntEnum):
     SYNC = 3
     RELEASE = 4
     NOTE = 5
+    SINK_BATCH = 6
+    """A batch of a Spark sink. A kind of its own, so that a version that knows of no sinks refuses the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +150,8 @@ class FileEncoder:
         if number not in self._defined:
             self.entry(Kind.PARTITION, _encode_ref(number, ref))
             self._defined.add(number)
-        self.entry(Kind.BATCH, _NUMBER.pack(number) + head, payload)
+        kind = Kind.SINK_BATCH if head[_FLAGS_AT] & _OF_SINK else Kind.BATCH
+        self.entry(kind, _NUMBER.pack(number) + head, payload)
 
     def release(self, release: Release) -> None:
         self.entry(Kind.RELEASE, encode_release(release))
@@ -188,14 +194,16 @@ def entry_size(body: int) -> int:
 
 def encode_batch(batch: WalBatch) -> bytes:
     """Everything but the partition's number, which depends on the file, and the payload."""
-    flags = 0 if batch.stamp is None else _STAMPED
+    stamp, sink = batch.stamp, batch.sink
+    flags = (0 if stamp is None else _STAMPED) | (0 if sink is None else _OF_SINK)
     head = _BATCH.pack(batch.epoch, batch.base_offset, batch.append_ms, batch.count, flags)
-    if batch.stamp is None:
-        return head
-    stamp = batch.stamp
-    return head + _STAMP.pack(
-        stamp.producer_id, stamp.epoch, stamp.sequence, stamp.partitions, stamp.crc, stamp.body_count
-    )
+    if stamp is not None:
+        head += _STAMP.pack(
+            stamp.producer_id, stamp.epoch, stamp.sequence, stamp.partitions, stamp.crc, stamp.body_count
+        )
+    if sink is not None:
+        head += _SINK.pack(sink.batch, sink.piece, sink.query.encode("ascii"))
+    return head
 
 
 def batch_size(head: bytes, payload: memoryview) -> int:
@@ -212,18 +220,25 @@ class BatchHead(NamedTuple):
     append_ms: int
     records: int
     stamp: ProducerStamp | None
+    sink: SinkStamp | None
 
 
 def decode_batch(body: bytes | memoryview) -> BatchHead:
     (number,) = _NUMBER.unpack_from(body)
     epoch, base_offset, append_ms, count, flags = _BATCH.unpack_from(body, _NUMBER.size)
-    stamp = ProducerStamp(*_STAMP.unpack_from(body, _NUMBER.size + _BATCH.size)) if flags & _STAMPED else None
-    return BatchHead(number, epoch, base_offset, append_ms, count, stamp)
+    at = _NUMBER.size + _BATCH.size
+    stamp = ProducerStamp(*_STAMP.unpack_from(body, at)) if flags & _STAMPED else None
+    sink = None
+    if flags & _OF_SINK:
+        batch, piece, query = _SINK.unpack_from(body, at + (_STAMP.size if stamp is not None else 0))
+        sink = SinkStamp(query.rstrip(b"\0").decode("ascii"), batch, piece)
+    return BatchHead(number, epoch, base_offset, append_ms, count, stamp, sink)
 
 
-def batch_head_size(stamp: ProducerStamp | None) -> int:
+def batch_head_size(stamp: ProducerStamp | None, sink: SinkStamp | None) -> int:
     """Bytes between the start of a batch's body and its payload."""
-    return BATCH_HEAD_BYTES if stamp is not None else BATCH_HEAD_BYTES - _STAMP.size
+    size = _NUMBER.size + _BATCH.size
+    return size + (_STAMP.size if stamp is not None else 0) + (_SINK.size if sink is not None else 0)
 
 
 def _encode_ref(number: int, ref: PartitionRef) -> bytes:

@@ -78,13 +78,14 @@ def scan_file(path: Path, name: str, uuid: bytes, seq: int, refs: Mapping[int, P
 
 def read_entry(fd: int, uuid: bytes, entry: WalEntryRef) -> WalBatch:
     """The batch with its payload, checked again. The crc names the place, so the other fields are those of `entry`."""
-    payload_at = ENTRY_BYTES + batch_head_size(entry.stamp)
+    payload_at = ENTRY_BYTES + batch_head_size(entry.stamp, entry.sink)
     head = os.pread(fd, payload_at, entry.position)
     payload = os.pread(fd, entry.length - payload_at, entry.position + payload_at)
     crc = crc32(payload, crc32(head[8:], Seal(uuid, entry.seq).crc(entry.position, entry.length)))
     if len(head) < payload_at or ENTRY.unpack_from(head)[:2] != (entry.length, crc):
         raise CorruptWal(f"{entry.file} at byte {entry.position}: the entry is gone or damaged", file=entry.file)
-    return WalBatch(entry.ref, entry.epoch, entry.base_offset, entry.count, entry.append_ms, entry.stamp, payload)
+    facts = (entry.ref, entry.epoch, entry.base_offset, entry.count, entry.append_ms, entry.stamp)
+    return WalBatch(*facts, payload, entry.sink)
 
 
 class EntryReader:
@@ -247,7 +248,7 @@ class _Scanner:
         data = self._window.at(position, min(length, ENTRY_BYTES + BATCH_HEAD_BYTES))
         _length, _crc, raw_kind, _tag, group = ENTRY.unpack_from(data)
         kind = check_kind(raw_kind)
-        if kind is Kind.BATCH:
+        if kind in (Kind.BATCH, Kind.SINK_BATCH):
             self._take_batch(position, length, data[ENTRY_BYTES:])
         elif kind is not Kind.NOTE:
             self._take_control(kind, bytes(self._window.at(position + ENTRY_BYTES, length - ENTRY_BYTES)))
@@ -276,6 +277,7 @@ class _Scanner:
             head.records,
             head.append_ms,
             head.stamp,
+            head.sink,
         )
         scan.entries.append(entry)
         if self._open_damage is not None:

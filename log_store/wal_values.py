@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from sluice.log_store.errors import IntegrityError, StorageError
-from sluice.log_store.values import PartitionRef, ProducerStamp
+from sluice.log_store.values import PartitionRef, ProducerStamp, SinkStamp
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,6 +53,7 @@ class WalBatch:
     append_ms: int
     stamp: ProducerStamp | None
     payload: Payload
+    sink: SinkStamp | None = None
 
     @property
     def end_offset(self) -> int:
@@ -100,6 +101,7 @@ class WalEntryRef(NamedTuple):
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
     append_ms: int
     stamp: ProducerStamp | None
+    sink: SinkStamp | None = None
 
     @property
     def end_offset(self) -> int:

@@ -67,3 +67,27 @@ GROUP_RESTARTS = _count(2, 20)
 
 GROUP_KILLS = _count(3, 20)
 """Kills of the service while groups commit."""
+
+SINK_CRASHES = _count(25, 500)
+"""Crashes of the append of a sink's batches, in one process."""
+
+SINK_KILLS = _count(6, 60)
+"""Kills of a service with kill -9 while it appends batches of a sink."""
+
+SPARK_JOB_KILLS = _count(2, 10)
+"""Kills of the driver of a consumer job with kill -9."""
+
+DRIVER_KILLS = _count(2, 10)
+"""Spark drivers in a consumer group killed with kill -9."""
+
+JOB_KILLS = _count(24, 600)
+"""Kills of a maintenance job with kill -9, between any two of its writes."""
+
+SINK_DRIVER_KILLS = _count(1, 8)
+"""Kills of a Spark driver, with its tasks, while a query writes to a sink."""
+
+COMPACTION_KILLS = _count(6, 100)
+"""Kills of the compaction job before or after one of its writes."""
+
+JOB_RACES = _count(4, 100)
+"""Rounds of retention and deep merge against a producer that never rests."""

@@ -8,13 +8,15 @@ loaded; the caller waits for that in its own way.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
 
 from sluice.conf.settings import GroupSettings
 from sluice.log_store.catalog_state import TopicMeta
 from sluice.log_store.engine import LogStore
-from sluice.log_store.errors import GroupIdNotFound, NotCoordinator, SluiceError, UnknownMemberId
+from sluice.log_store.errors import GroupIdNotFound, NotCoordinator, RequestTimedOut, SluiceError, UnknownMemberId
 from sluice.log_store.values import TopicPartition
 from sluice.streaming.coordinator.context import Context, Waiter, rules_of
 from sluice.streaming.coordinator.entry import GroupView
@@ -25,10 +27,19 @@ from sluice.streaming.coordinator.table import Later
 from sluice.streaming.coordinator.timers import Action, Timers
 from sluice.streaming.groups import Response, validate_group_id
 from sluice.streaming.groups.events import Commit, Heartbeat, Join, Leave, Sync
+from sluice.streaming.groups.offsets import is_disposable
+from sluice.streaming.groups.state import Phase
 
 _log = logging.getLogger(__name__)
+EXPIRE_TIMEOUT_S, EXPIRE_LOOK_S = 30.0, 0.02
 THREADS = 2
 """For loading, timers and upkeep: nothing that a request waits for, once its group is loaded."""
+
+
+class Forgotten(NamedTuple):
+    groups: int
+    """Groups of which nothing is left."""
+    offsets: int
 
 
 class Coordinator:
@@ -92,6 +103,10 @@ class Coordinator:
 
     def _shard(self, group_id: str) -> Shard:
         self._check_leads()
+        return self._loaded_shard(group_id)
+
+    def _loaded_shard(self, group_id: str) -> Shard:
+        self._check()
         shard = self._shards.of(group_id)
         if shard is None:
             raise GroupIdNotFound(f"there is no group {group_id!r}")
@@ -135,8 +150,17 @@ class Coordinator:
         done: Done,
         later: Later | None = None,
     ) -> None:
-        """Raises when the group refuses. `later`: lets commits that come together be one append."""
-        self._shard(group_id).commit(group_id, commit, offsets, done, later)
+        """Raises when the group refuses. `later`: lets commits that come together be one append.
+
+        What is written is answered by the log, which looks at the claims itself; only other answers need a look here.
+        """
+        if not offsets:
+            self._check_leads()
+        try:
+            self._loaded_shard(group_id).commit(group_id, commit, offsets, done, later)
+        except SluiceError:
+            self._check_leads()
+            raise
 
     def offsets(self, group_id: str) -> dict[TopicPartition, Committed]:
         """What is committed for topics that there are. A group that nobody knows has committed nothing."""
@@ -175,11 +199,31 @@ class Coordinator:
 
     # --- upkeep --------------------------------------------------------------------------------
 
-    def sweep(self) -> None:
-        """Look for what has expired (R-13: by wall time only while it can be trusted)."""
+    def sweep(self) -> dict[str, set[TopicPartition]]:
+        """Look for what has expired (R-13: by wall time only while it can be trusted). What is on its way out."""
         retention_ms, trusted = self._settings.offsets_retention_minutes * 60_000, self._log.runtime.wall.trusted()
+        found: dict[str, set[TopicPartition]] = {}
         for shard in self._shards.all():
-            shard.sweep(retention_ms, wall_trusted=trusted)
+            found |= shard.sweep(retention_ms, wall_trusted=trusted)
+        return found
+
+    def expire(self, timeout_s: float = EXPIRE_TIMEOUT_S) -> Forgotten:
+        """The same at once, and until it is durable. Every group must be loaded. RequestTimedOut: it goes on behind."""
+        self._check_leads()
+        leaving, clock, pause = self.sweep(), self._log.runtime.clock, threading.Event()
+        deadline = clock.boottime() + timeout_s
+        offsets = sum(map(len, leaving.values()))
+        while True:
+            views = {group_id: self.find(group_id) for group_id in leaving}
+            waiting = [view.group.group_id for view in views.values() if view and _leaves(view, leaving)]
+            if not waiting:
+                break
+            if clock.boottime() > deadline:
+                raise RequestTimedOut(
+                    f"what expired of {len(waiting)} groups is not deleted yet, such as {waiting[0]!r}"
+                )
+            pause.wait(EXPIRE_LOOK_S)
+        return Forgotten(sum(view is None for view in views.values()), offsets)
 
     def _sweep_again(self) -> None:
         try:
@@ -209,6 +253,13 @@ class Coordinator:
             self._pool.submit(action).add_done_callback(_log_failure)
         except RuntimeError:
             _log.debug("closing: work on groups is left to the next start")
+
+
+def _leaves(view: GroupView, leaving: Mapping[str, set[TopicPartition]]) -> bool:
+    """Is something of the group still on its way out: an offset, or the group itself?"""
+    group = view.group
+    going = group.phase is Phase.DEAD or is_disposable(group, len(view.offsets))
+    return going or not leaving[group.group_id].isdisjoint(view.offsets)
 
 
 def _log_failure(done: Future[None]) -> None:

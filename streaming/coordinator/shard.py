@@ -160,11 +160,13 @@ class Shard:
 
     # --- upkeep --------------------------------------------------------------------------------
 
-    def sweep(self, retention_ms: int, *, wall_trusted: bool) -> None:
+    def sweep(self, retention_ms: int, *, wall_trusted: bool) -> dict[str, set[TopicPartition]]:
         """Forget offsets that are too old (only by a clock that can be trusted), those of topics that are no more,
-        and groups of which nothing is left."""
+        and groups of which nothing is left. Answers what is on its way out, by group."""
+        found = {}
         for entry in self._entries():
-            self._table.run(partial(self._sweep_group, entry, retention_ms, wall_trusted))
+            found[entry.group.group_id] = self._table.run(partial(self._sweep_group, entry, retention_ms, wall_trusted))
+        return found
 
     def drop_topic(self, topic_id: str) -> None:
         """The topic was deleted: its offsets mean nothing any more."""
@@ -184,7 +186,7 @@ class Shard:
     def _entries(self) -> list[GroupEntry]:
         return self._table.run(lambda: list(self._table.groups.values()))
 
-    def _sweep_group(self, entry: GroupEntry, retention_ms: int, wall_trusted: bool) -> None:
+    def _sweep_group(self, entry: GroupEntry, retention_ms: int, wall_trusted: bool) -> set[TopicPartition]:
         context, flying = self._table.context, entry.in_flight
         gone = {
             at for at, one in entry.offsets.items() if at not in flying and not context.is_live(at.topic, one.topic_id)
@@ -193,6 +195,7 @@ class Shard:
             ages = {at: CommittedAt(one.commit_ms, at in flying) for at, one in entry.offsets.items()}
             gone |= expired(entry.group, ages, context.now().wall_ms, retention_ms)
         self._drop(entry, gone)
+        return gone
 
     def _drop_topic(self, entry: GroupEntry, topic_id: str) -> None:
         gone = {at for at, one in entry.offsets.items() if one.topic_id == topic_id and at not in entry.in_flight}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import unicodedata
+from functools import lru_cache
 
 from sluice.log_store.errors import InvalidGroupId
 
 MAX_ID_LENGTH = 249
 OFFSETS_PARTITIONS = 50
+KNOWN = 8_192
+"""Names remembered: each request of a member names its group, and looks at every character of it."""
 
 
 def validate_group_id(group_id: str) -> str:
@@ -20,6 +23,7 @@ def validate_group_id(group_id: str) -> str:
     return group_id
 
 
+@lru_cache(maxsize=KNOWN)
 def id_fault(text: str) -> str | None:
     """What is wrong with a name; None when nothing is."""
     if len(text) > MAX_ID_LENGTH:
@@ -39,6 +43,7 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
+@lru_cache(maxsize=KNOWN)
 def partition_of_group(group_id: str, partitions: int = OFFSETS_PARTITIONS) -> int:
     """Kafka's choice. Its `abs` makes 0 of the one number that has no positive twin."""
     value = java_hash(group_id)

@@ -6,9 +6,10 @@ Nothing here is changed in place, mappings included; whoever holds an old `Group
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
 
 from sluice.streaming.groups.deadlines import NEVER, NO_DEADLINES, Deadlines
 from sluice.streaming.groups.ids import validate_group_id
@@ -145,23 +146,27 @@ class TombstoneStore(NamedTuple):
 Store: TypeAlias = AssignmentStore | StaticStore | EmptyStore | TombstoneStore
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+_NONE: Mapping[Any, Any] = MappingProxyType({})
+
+
+class Group(NamedTuple):
+    """A tuple, because every heartbeat and every commit makes a new one: a dataclass takes six times as long."""
+
     group_id: str
-    rules: GroupRules = GroupRules()
-    phase: Phase = Phase.EMPTY
     changed_wall_ms: int
     """When the phase last changed."""
+    rules: GroupRules = GroupRules()
+    phase: Phase = Phase.EMPTY
     generation: int = 0
     protocol_type: str | None = None
     """None: a simple group, which never had members."""
     protocol: str | None = None
     leader: str | None = None
-    members: Mapping[str, Member] = field(default_factory=dict)
+    members: Mapping[str, Member] = _NONE
     """By member id, in order of arrival."""
     common_protocols: frozenset[str] = frozenset()
     """Names that every member offers. Never empty while there are members."""
-    instances: Mapping[str, str] = field(default_factory=dict)
+    instances: Mapping[str, str] = _NONE
     """Member id of each static member, by instance id."""
     pending: frozenset[str] = frozenset()
     """Ids given out with MEMBER_ID_REQUIRED that did not join yet. A join phase waits for them."""
@@ -169,17 +174,17 @@ class Group:
     """Members whose first join phase is not over."""
     unheard: frozenset[str] = frozenset()
     """Static members that were restored and said nothing since: the id that was stored may not be their newest."""
-    slots: Mapping[str, int] = field(default_factory=dict)
+    slots: Mapping[str, int] = _NONE
     """Where the session deadline of a member or of a pending id is."""
     deadlines: Deadlines = NO_DEADLINES
-    join_waiters: Mapping[str, Token] = field(default_factory=dict)
+    join_waiters: Mapping[str, Token] = _NONE
     """Joins that wait for an answer, by member id. Being here is what "has joined" means."""
-    sync_waiters: Mapping[str, Token] = field(default_factory=dict)
+    sync_waiters: Mapping[str, Token] = _NONE
     unsynced: frozenset[str] = frozenset()
     """Members that did not ask for their assignment in this generation."""
     join_timer: JoinTimer | None = None
     sync_deadline: int = NEVER
-    stores: Mapping[int, Store] = field(default_factory=dict)
+    stores: Mapping[int, Store] = _NONE
     next_ticket: int = 0
     subscribed_topics: frozenset[str] | None = None
     """Of a consumer group, as of the current generation. None: not known."""

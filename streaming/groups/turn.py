@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import Any
 
 from sluice.streaming.groups.effects import Effect, Log, Persist, Reply, Response
@@ -27,7 +26,7 @@ class Turn:
         self.effects: list[Effect] = []
 
     def change(self, **changes: Any) -> None:
-        self.group = replace(self.group, **changes)
+        self.group = self.group._replace(**changes)
 
     def move(self, phase: Phase) -> None:
         if self.group.phase not in PREDECESSORS[phase]:

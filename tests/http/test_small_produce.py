@@ -172,3 +172,49 @@ def test_a_graceful_stop_answers_what_was_taken(tmp_path: Path) -> None:
             stopped.join(WAIT_S)
         server.start()
         assert values(server.client, "t") == [0, 1]
+
+
+def test_a_head_that_was_seen_before(server: Server, http: httpx.Client, topic: str) -> None:
+    """It is not parsed again: whole or in pieces, alone or with company, on this connection or another."""
+    again = message(topic, "aa")
+    cut = again.index(b"\r\n\r\n") + 4
+    with connected(server) as one, connected(server) as other:
+        for connection in (one, one, other, one):
+            connection.sendall(again)
+            assert answer(connection)[0] == 200
+        one.sendall(again[:cut])
+        other.sendall(message(topic, "bb"))  # the same head
+        assert answer(other)[0] == 200
+        one.sendall(again[cut:])
+        assert answer(one)[0] == 200
+        one.sendall(again + again + message(topic, "c"))
+        assert [answer(one)[0] for _ in range(3)] == [200, 200, 200]
+        one.sendall(message(topic, "aa", more="Connection: close\r\n"))
+        assert answer(one)[0] == 200
+        assert one.recv(1) == b""
+    found = [record for partition in range(3) for record in fetch(http, topic, partition=partition)["data"]]
+    assert sorted(record["value"] for record in found) == ["aa"] * 8 + ["bb", "c"]
+
+
+def test_a_known_head_whose_body_is_refused(server: Server, topic: str) -> None:
+    good = message(topic, "abc")
+    bad = good[: -len(b'{"value": "abc"}]}')] + b'{"valve": "abc"}]}'
+    with connected(server) as connection:
+        for sent, status in ((good, 200), (good, 200), (bad, 400), (good, 200), (bad, 400)):
+            connection.sendall(sent)
+            assert answer(connection)[0] == status
+
+
+def test_a_known_head_is_asked_for_its_token_each_time(tmp_path: Path) -> None:
+    tokens = f"{V3}/tokens"
+    with running(tmp_path / "root") as server, connected(server) as connection:
+        first = server.client.post(tokens, json={"name": "ops", "grants": ["admin"]}).json()
+        admin = {"Authorization": f"Bearer {first['token']}"}
+        writer = server.client.post(tokens, json={"name": "w", "grants": ["produce:topic:*"]}, headers=admin).json()
+        sent = message("t", 1, more=f"Authorization: Bearer {writer['token']}\r\n")
+        for _ in range(3):
+            connection.sendall(sent)
+            assert answer(connection)[0] == 200
+        assert server.client.delete(f"{tokens}/{writer['token_id']}", headers=admin).status_code == 204
+        connection.sendall(sent)
+        assert answer(connection)[0] == 401

@@ -35,6 +35,9 @@ PATH = {
     "{i}": "one",
     "{name}": "retention.ms",
     "{id}": "none",
+    "{query}": "q",
+    "{batch}": "7",
+    "{part}": "p.http.arrows",
 }
 """An example of each part of a path."""
 

@@ -130,7 +130,8 @@ class PartitionHistory(RuleBasedStateMachine):
     def compact(self, data: st.DataObject) -> None:
         files = self.run_of_files(data)
         dropped = data.draw(st.sets(st.integers(files[0].base_offset, files[-1].end_offset - 1)))
-        self.first_dirty = max(self.first_dirty, self.state.first_dirty, data.draw(st.integers(0, self.end)))
+        cleaned_to = data.draw(st.integers(files[-1].end_offset, self.end))
+        self.first_dirty = max(self.first_dirty, self.state.first_dirty, cleaned_to)
         self.apply(
             rewrite(
                 self.log,

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import httpx
 
 from sluice.api.client import CommittedOffset, Consumer, FetchedRecord, SluiceClient, TopicPartition
-from sluice.api.client_consumer_calls import Identity
 from sluice.log_store.errors import SluiceError
+from sluice.streaming.membership.calls import Identity
 from tests.support.server import Server
 
 POLL_S = 0.05

@@ -101,6 +101,7 @@ def small_settings(root: str, *, fsync: bool = False, wal: dict[str, Any] | None
     """Small and quick; `topics_…` and `cluster_…` go to those groups, everything else to `LogSettings`."""
     groups: dict[str, dict[str, Any]] = {"topics": {}, "cluster": {"claim_renew_ms": 60_000}, "log": {}}
     groups["log"] = {"commit_interval_ms": 0, "commit_threads": 2, "tail_cache_bytes": 1 << 20, "merge_enable": False}
+    groups["log"]["retention_check_interval_ms"] = 0
     for name, value in changes.items():
         group, _, rest = name.partition("_")
         groups[group if group in ("topics", "cluster") else "log"][rest if group in groups else name] = value

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import ssl
@@ -24,6 +25,7 @@ import httpx
 
 START_S, STOP_S = 30.0, 30.0
 QUICK = {"SLUICE_COMMIT_INTERVAL_MS": "5", "SLUICE_CLAIM_RENEW_MS": "300", "SLUICE_CLAIM_TIMEOUT_MS": "1000"}
+KILL_AT = "SLUICE_TEST_KILL_AT"
 
 
 class Server:
@@ -34,9 +36,16 @@ class Server:
         self._process: subprocess.Popen[str] | None = None
         self.client = httpx.Client()
         self.url = ""
+        self.port = 0
+        """Set it to find a restarted service at the same address; 0: any that is free."""
+
+    def arm(self, step: str, times: int) -> None:
+        """From its next start on: kill -9 at a named step of the log, when it is reached for the n-th time."""
+        self._settings[KILL_AT] = f"{step}:{times}"
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "tests.support.server", "--root", str(self.root), "--port", "0"]
+        command = [sys.executable, "-m", "tests.support.server", "--root", str(self.root)]
+        command += ["--port", str(self.port)]
         environment = os.environ | QUICK | self._settings
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         self._process = process
@@ -99,7 +108,17 @@ def running(root: Path, *, verify: ssl.SSLContext | bool = True, **settings: str
         server.close()
 
 
+def _kill_at(step: str, times: int) -> None:
+    from sluice.log_store import steps
+
+    left = itertools.count(times - 1, -1)
+    steps.set_hook(lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == step and next(left) == 0 else None)
+
+
 if __name__ == "__main__":
     from sluice.api.cli import app
+
+    if wanted := os.environ.get(KILL_AT):
+        _kill_at(wanted.partition(":")[0], int(wanted.partition(":")[2]))
 
     app(["serve", *sys.argv[1:]])

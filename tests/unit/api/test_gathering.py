@@ -64,8 +64,9 @@ def send(
     async def run() -> list[Told]:
         gathering, loop = Gathering(service), asyncio.get_running_loop()
         told: list[asyncio.Future[Told]] = [loop.create_future() for _ in bodies]
+        destination = Destination(target or to(), form)
         for one, future in zip(bodies, told, strict=True):
-            gathering.add(Destination(target or to(), form), one, future.set_result)  # twice would raise
+            gathering.add(destination, one, future.set_result)  # twice would raise
         after()
         return list(await asyncio.wait_for(asyncio.gather(*told), 30))
 

@@ -162,3 +162,26 @@ def test_sidecars_and_temporaries_that_nobody_needs_are_removed(tmp_root: Path) 
     assert all(path.exists() for path in kept)
     assert not any(path.exists() for path in gone)
     assert sweep_leftovers(open_store(tmp_root), "t/0", born + TEMPORARY_AGE_MS + 2_000) == 1
+
+
+def test_a_removal_that_a_checkpoint_forgot_is_known_from_the_commits() -> None:
+    """R-6: a file that left the log a minute ago is no orphan, however old it is and whoever forgot about it."""
+    clock = ManualClock(SystemClock().wall_ms())  # the store stamps its files with the real time
+    with memory_cluster(clock=clock, merge_enable=True, orphan_retention_ms=60_000) as cluster:
+        log = cluster.open()
+        log.create_topic("t")
+        append_one_by_one(log, "t", "abc")
+        cluster.tick(cluster.settings.log.merge_quiet_ms / 1000)
+        partition = log.partition("t", 0)
+        eventually(lambda: len(partition.state.files) == 1)
+        _, removed = partition.known_files()
+        assert len(removed) == 3
+        partition.files_deleted(list(removed))
+        folder = partition.ref.folder
+        cluster.store.put(f"{folder}/{0:020d}-1-0.parquet", b"never named")
+
+        cluster.tick(120.0)
+        swept = log.background.housekeeping.sweep(partition)
+
+        assert swept.orphans == (f"{0:020d}-1-0.parquet",)
+        assert {item.name for item in cluster.store.list(folder)} >= set(removed)

@@ -40,6 +40,7 @@ DEFAULTS = {
     "commit.interval.ms": None,
     "acks": None,
     "merge.target.bytes": "134217728",
+    "mirror.source": "",
     "interceptor.classes": "",
     "serializer.class": "",
     "partitioner.class": "",

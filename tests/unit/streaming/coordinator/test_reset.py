@@ -75,9 +75,8 @@ def test_the_target_lies_in_the_log(start: int, length: int, wanted: int) -> Non
 
 @pytest.mark.parametrize("phase", list(Phase))
 def test_only_a_group_without_members_may_be_moved(phase: Phase) -> None:
-    from dataclasses import replace
 
-    group = replace(new_group("g", Now(0, 0)), phase=phase)
+    group = new_group("g", Now(0, 0))._replace(phase=phase)
     if phase in (Phase.EMPTY, Phase.DEAD):
         refuse_active(group)
     else:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from sluice.log_store.errors import RequestTimedOut
@@ -109,7 +107,7 @@ def test_a_deletion_that_cannot_be_stored_is_withdrawn():
     driver.fail_store(RequestTimedOut("x"))
     assert error_of(driver.answers["d"]) == "COORDINATOR_NOT_AVAILABLE"
     assert not driver.dead
-    assert driver.group == replace(before, next_ticket=before.next_ticket + 1), "empty since when it was"
+    assert driver.group == before._replace(next_ticket=before.next_ticket + 1), "empty since when it was"
 
 
 def test_ids_given_out_before_a_deletion_are_void():

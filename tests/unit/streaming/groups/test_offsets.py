@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from sluice.log_store.values import TopicPartition
@@ -120,7 +118,7 @@ def test_offsets_of_a_stable_group_expire_only_where_nobody_reads():
     offsets = {T0: CommittedAt(1_000), U0: CommittedAt(1_000)}
     assert expired(group, offsets, 1_000 + DAY - 1, DAY) == frozenset()
     assert expired(group, offsets, 1_000 + DAY, DAY) == {U0}
-    assert expired(replace(group, subscribed_topics=None), offsets, 10 * DAY, DAY) == frozenset()
+    assert expired(group._replace(subscribed_topics=None), offsets, 10 * DAY, DAY) == frozenset()
 
 
 def test_offsets_of_a_simple_group_count_from_the_commit():

@@ -178,7 +178,7 @@ def test_a_store_that_ends_after_the_group_went_on_changes_nothing():
     ticket = driver.held.pop().ticket
     before = driver.group
     driver.send(Persisted(ticket))
-    assert driver.group == replace(before, stores={})
+    assert driver.group == before._replace(stores={})
 
 
 def test_a_ticket_is_taken_once():

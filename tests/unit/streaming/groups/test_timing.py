@@ -258,5 +258,5 @@ def test_a_heartbeat_costs_the_same_in_a_large_group():
     before = driver.group
     after, effects, reply = step(before, Heartbeat(member_id="m250", generation=1), driver.now)
     assert (effects, reply) == ((), Alive())
-    changed = {name for name in before.__slots__ if getattr(after, name) is not getattr(before, name)}
+    changed = {name for name in before._fields if getattr(after, name) is not getattr(before, name)}
     assert changed == {"deadlines"}

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sluice.api.client_consumer_calls import Identity
 from sluice.log_store.errors import SluiceError
 from sluice.log_store.values import TopicPartition
+from sluice.streaming.membership.calls import Identity
 
 
 @dataclass(frozen=True, slots=True)

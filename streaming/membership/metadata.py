@@ -6,15 +6,15 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from sluice.api.client_consumer_options import COOPERATIVE, ConsumerOptions
 from sluice.log_store.errors import InvalidRequest
 from sluice.log_store.values import TopicPartition
+from sluice.streaming.membership.options import COOPERATIVE, MemberOptions
 
 
 class Metadata:
     """Used by one thread at a time: the group's, which asks before each join and refreshes in between."""
 
-    def __init__(self, list_topics: Callable[[], Mapping[str, int]], options: ConsumerOptions) -> None:
+    def __init__(self, list_topics: Callable[[], Mapping[str, int]], options: MemberOptions) -> None:
         self._list_topics = list_topics
         self._options = options
         self._topics: tuple[str, ...] = ()

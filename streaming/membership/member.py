@@ -1,4 +1,4 @@
-"""A consumer's membership in its group: one thread that joins, syncs and sends heartbeats.
+"""A membership in a group: one thread that joins, syncs and sends heartbeats.
 
 The thread never touches partitions and never calls the application. It posts what happened, and `poll` acts on it in
 the application's own thread:
@@ -21,10 +21,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sluice.api.client_consumer_calls import ConsumerCalls, Identity, Joined, is_transient
-from sluice.api.client_consumer_metadata import Metadata
-from sluice.api.client_consumer_options import ConsumerOptions
-from sluice.api.client_consumer_posted import Arrived, Posted, Wish
 from sluice.log_store.clock import Clock
 from sluice.log_store.errors import (
     FencedInstanceId,
@@ -36,6 +32,10 @@ from sluice.log_store.errors import (
 )
 from sluice.log_store.values import TopicPartition
 from sluice.streaming.http_errors import RequestFailed, failure
+from sluice.streaming.membership.calls import GroupCalls, Identity, Joined, is_transient
+from sluice.streaming.membership.metadata import Metadata
+from sluice.streaming.membership.options import MemberOptions
+from sluice.streaming.membership.posted import Arrived, Posted, Wish
 
 NOBODY = Identity()
 
@@ -59,12 +59,16 @@ class Membership:
 
     def __init__(
         self,
-        calls: ConsumerCalls,
-        options: ConsumerOptions,
+        calls: GroupCalls,
+        options: MemberOptions,
         metadata: Metadata,
         changed: threading.Condition,
         clock: Clock,
+        *,
+        step_out_after_ms: int | None = None,
     ) -> None:
+        """`step_out_after_ms`: leave when `polled` was not called for so long; None: stay."""
+        self._step_out_after_s = float("inf") if step_out_after_ms is None else step_out_after_ms / 1000
         self._calls = calls
         self._options = options
         self._metadata = metadata
@@ -84,6 +88,11 @@ class Membership:
     @property
     def is_member(self) -> bool:
         return self._state.is_member
+
+    @property
+    def identity(self) -> Identity:
+        """The newest that the group gave us."""
+        return self._state.identity
 
     @property
     def member_id(self) -> str:
@@ -139,7 +148,7 @@ class Membership:
                 if not state.is_member:
                     self._changed.wait(1.0)
                     continue
-                too_late = state.polled_at + self._options.max_poll_interval_ms / 1000
+                too_late = state.polled_at + self._step_out_after_s
                 if now >= too_late:
                     return self._step_out
                 if now >= state.heartbeat_at:
@@ -230,7 +239,7 @@ class Membership:
 
     def _step_out(self) -> None:
         """The application is stuck or slow: others shall have its partitions."""
-        member_id, seconds = self.member_id, self._options.max_poll_interval_ms / 1000
+        member_id, seconds = self.member_id, self._step_out_after_s
         self._post_lost(f"poll was not called for {seconds:g} s")
         if self._options.group_instance_id is None:
             self._know(NOBODY)

@@ -1,0 +1,73 @@
+"""Last runs, stored in the root: `_sluice/jobs/<name>/last.json` and a short history, for `sluice jobs status`."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+import msgspec
+
+from sluice.jobs.work import Report
+from sluice.log_store.errors import StorageError
+from sluice.log_store.store import Store, StoreNotFound
+
+_log = logging.getLogger(__name__)
+FOLDER = "_sluice/jobs"
+HISTORY = 50
+STORED_ROWS = 200
+"""Rows of a report that are kept; the whole report was printed."""
+_NAME = re.compile(r"[a-z][a-z0-9-]*")
+
+
+def mark_running(store: Store, report: Report) -> None:
+    """For `status`: a run that is killed leaves this, and is shown as begun and never ended."""
+    try:
+        store.replace(f"{FOLDER}/{report.job}/running.json", msgspec.json.encode(report.to_json()))
+    except StorageError as error:
+        _log.warning("the start of %s could not be noted: %s", report.job, error)
+
+
+def running(store: Store, job: str) -> dict[str, Any] | None:
+    return _read(store, f"{FOLDER}/{job}/running.json")
+
+
+def store_report(store: Store, report: Report) -> None:
+    """A run whose report cannot be stored has run all the same."""
+    body = report.to_json()
+    if len(report.rows) > STORED_ROWS:
+        body["rows"] = report.rows[:STORED_ROWS]
+        body["notes"] = [*report.notes, f"{len(report.rows) - STORED_ROWS} more rows were printed and not kept"]
+    data = msgspec.json.encode(body)
+    folder = f"{FOLDER}/{report.job}"
+    try:
+        store.replace(f"{folder}/history/{report.started_ms:015d}-{report.run_id}.json", data)
+        store.replace(f"{folder}/last.json", data)
+        store.delete(f"{folder}/running.json")
+        for item in store.list(f"{folder}/history")[:-HISTORY]:
+            store.delete(f"{folder}/history/{item.name}")
+    except StorageError as error:
+        _log.warning("the report of %s could not be stored: %s", report.job, error)
+
+
+def last_report(store: Store, job: str) -> dict[str, Any] | None:
+    return _read(store, f"{FOLDER}/{job}/last.json")
+
+
+def history(store: Store, job: str) -> list[dict[str, Any]]:
+    """Newest first."""
+    names = [item.name for item in store.list(f"{FOLDER}/{job}/history")]
+    found = [_read(store, f"{FOLDER}/{job}/history/{name}") for name in reversed(names)]
+    return [one for one in found if one is not None]
+
+
+def jobs_that_ran(store: Store) -> list[str]:
+    return [name for name in store.list_folders(FOLDER) if _NAME.fullmatch(name) and name != "leases"]
+
+
+def _read(store: Store, path: str) -> dict[str, Any] | None:
+    try:
+        body = msgspec.json.decode(store.get(path))
+    except (StoreNotFound, msgspec.DecodeError):
+        return None
+    return body if isinstance(body, dict) else None

@@ -1,0 +1,42 @@
+"""`sluice jobs status`: the last run of each job, or the runs of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from sluice.jobs.runs import history, jobs_that_ran, last_report, running
+from sluice.log_store.store import Store
+
+
+def status_rows(store: Store, job: str | None, *, full: bool) -> list[dict[str, Any]]:
+    """`full`: the stored reports as they are."""
+    if job is not None:
+        reports = history(store, job)
+    else:
+        names = jobs_that_ran(store)
+        found = [report for name in names for report in (_begun(store, name), last_report(store, name))]
+        reports = [report for report in found if report is not None]
+    return reports if full else [_row(report) for report in reports]
+
+
+def _begun(store: Store, job: str) -> dict[str, Any] | None:
+    report = running(store, job)
+    return None if report is None else report | {"outcome": "running, or killed"}
+
+
+def _row(report: Mapping[str, Any]) -> dict[str, Any]:
+    started = datetime.fromtimestamp(report["started_ms"] / 1000, UTC)
+    return {
+        "job": report["job"],
+        "started": f"{started:%Y-%m-%d %H:%M:%S}Z",
+        "outcome": report["outcome"],
+        "seconds": report["seconds"],
+        "steps": f"{report['done']}/{report['planned']}",
+        "records": report["records"],
+        "bytes": report["bytes"],
+        "files": f"-{report['files_removed']} +{report['files_added']}",
+        "mode": report["mode"],
+        "error": report["error"],
+    }

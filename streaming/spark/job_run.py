@@ -1,0 +1,152 @@
+"""Runs the consumer job: the session, the query, the wait for its end, the exit code."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sluice.conf.errors import ConfigurationError
+from sluice.conf.settings import load_settings
+from sluice.log_store.clock import SystemClock
+from sluice.log_store.errors import InvalidConfig, SluiceError
+from sluice.streaming.spark.job_batches import BatchWriter
+from sluice.streaming.spark.job_log import say, set_up_logging
+from sluice.streaming.spark.job_options import PROGRAM, JobOptions, Kind, UsageError, parse_options
+from sluice.streaming.spark.job_progress import ProgressListener
+from sluice.streaming.spark.job_stop import StopGate, stop_in_order, stop_on_signals, stop_with_jvm
+from sluice.streaming.spark.register import register
+
+DONE, FAILED, USAGE = 0, 1, 2
+LOOK_EVERY_S = 0.5
+LONGEST_LOOK_S = 30.0
+
+DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    try:
+        options = parse_options(arguments, os.environ)
+    except UsageError as error:
+        sys.stderr.write(f"{PROGRAM}: {error.message}\n")
+        return USAGE
+    set_up_logging()
+    try:
+        return run(options)
+    except (SluiceError, ConfigurationError) as error:
+        sys.stderr.write(f"{PROGRAM}: {error}\n")
+    except (PySparkException, Py4JError) as error:
+        sys.stderr.write(f"{PROGRAM}: {_first_lines(error)}\n")
+    return FAILED
+
+
+def run(options: JobOptions) -> int:
+    gate = StopGate(SystemClock())
+    spark = make_session(options)
+    farewell = ExitStack()
+    try:
+        stop_on_signals(gate)
+        if under_spark_submit():
+            farewell.callback(stop_with_jvm(spark, gate))
+        spark.streams.addListener(ProgressListener(options.application, options.metrics_file))
+        with checkpoint_of(options) as checkpoint:
+            gate.exit_code = follow(start_query(spark, options, checkpoint, gate), gate, options)
+        spark.stop()
+        return gate.exit_code
+    except BaseException:
+        gate.exit_code = FAILED
+        raise
+    finally:
+        farewell.close()
+        gate.finished.set()
+
+
+def under_spark_submit() -> bool:
+    """Spark's JVM is there already, and its class path and master are decided."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def make_session(options: JobOptions) -> SparkSession:
+    if under_spark_submit():
+        builder = SparkSession.Builder().appName(options.application)
+        # Without Delta's jars these would make every query fail.
+        for key, value in DELTA.items() if options.target.kind is Kind.DELTA else ():
+            builder = builder.config(key, value)
+        spark = builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
+    else:
+        from sluice.conf.spark import spark_session
+
+        settings = load_settings(None, os.environ).spark
+        spark = spark_session(
+            settings if options.master is None else replace(settings, master=options.master), options.application
+        )
+    register(spark)
+    if options.target.kind is Kind.DELTA:
+        _check_delta(spark)
+    return spark
+
+
+def _check_delta(spark: SparkSession) -> None:
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - to ask Spark's own class loader there is no other door
+    if not jvm.org.apache.spark.util.Utils.classIsLoadable(DELTA["spark.sql.extensions"]):
+        raise InvalidConfig(
+            "--to delta: Delta's jars are missing. Give spark-submit "
+            "--packages io.delta:delta-spark_4.2_2.13:4.4.0, or --jars with the two files that "
+            "`python -m sluice.streaming.spark.packaging jars` prints.",
+            name="to",
+        )
+
+
+@contextmanager
+def checkpoint_of(options: JobOptions) -> Iterator[str]:
+    """The folder that was given; else one for this run only, whose progress the group keeps, or nobody."""
+    if options.checkpoint is not None:
+        yield options.checkpoint
+        return
+    folder = tempfile.mkdtemp(prefix="sluice-checkpoint-")
+    try:
+        yield f"file://{folder}"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def start_query(spark: SparkSession, options: JobOptions, checkpoint: str, gate: StopGate) -> StreamingQuery:
+    records = spark.readStream.format("sluice").options(**options.source).load()
+    writer = BatchWriter(spark, records.schema, options, checkpoint, gate)
+    stream = records.writeStream.queryName(options.application).option("checkpointLocation", checkpoint)
+    say("reading", target=str(options.target), group=options.group, trigger=options.trigger.name)
+    return stream.trigger(**options.trigger.arguments).foreachBatch(writer).start()  # type: ignore[arg-type]
+
+
+def follow(query: StreamingQuery, gate: StopGate, options: JobOptions) -> int:
+    """Until it ends by itself or a stop is asked for."""
+    while query.isActive and not gate.wait_requested(LOOK_EVERY_S):
+        pass
+    if gate.requested:
+        look_s = 0.0 if options.group is None else min(LONGEST_LOOK_S, options.trigger.interval_s + 1.0)
+        stop_in_order(query, gate, look_s)
+    failure = query.exception()
+    if failure is not None and not gate.refused:
+        sys.stderr.write(f"{PROGRAM}: the query failed: {_first_lines(failure)}\n")
+        return FAILED
+    say("done", batches=gate.last_batch + 1)
+    return DONE
+
+
+def _first_lines(failure: Exception) -> str:
+    """What went wrong, without the stack of the JVM."""
+    lines = [line for line in str(failure).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    return "\n".join(lines[:30])

@@ -1,0 +1,66 @@
+"""Rules of writing to a Delta table that need no Spark."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+from sluice.log_store.errors import InvalidConfig
+from sluice.log_store.values import OffsetRange, TopicPartition
+from sluice.streaming.spark.delta_target import is_conflict, may_hold, merge_condition, misfits, new_topic_ids, pause_s
+
+RANGES = {TopicPartition("t", 1): OffsetRange(5, 9), TopicPartition("t", 0): OffsetRange(100, 200)}
+
+
+def test_the_condition_names_the_partitions_alone_and_then_both_ends_of_each():
+    assert may_hold(RANGES) == (
+        "__topic IN ('t') AND __partition IN (0, 1) AND "
+        "((__topic = 't' AND __partition = 0 AND __offset >= 100 AND __offset < 200) OR "
+        "(__topic = 't' AND __partition = 1 AND __offset >= 5 AND __offset < 9))"
+    )
+    assert merge_condition(RANGES).startswith(
+        "t.__topic = s.__topic AND t.__partition = s.__partition AND t.__offset = s.__offset AND t.__topic IN ('t')"
+    )
+
+
+def test_columns_that_are_missing_or_of_another_type_are_named_with_the_cure():
+    rows = StructType([StructField("a", IntegerType()), StructField("b", StringType()), StructField("C", LongType())])
+    fits = StructType([*rows.fields, StructField("more", StringType())])
+    assert misfits(fits, rows) == []
+    target = StructType(
+        [
+            StructField("a", StringType()),
+            StructField("c", LongType()),
+            StructField("must", StringType(), nullable=False),
+        ]
+    )
+    assert misfits(target, rows) == [
+        "`a` is STRING, the records give `a` INT",
+        "it lacks `b` STRING (ALTER TABLE … ADD COLUMNS (`b` STRING))",
+        "`must` must not be null, and the records have none",
+    ]
+
+
+def test_another_incarnation_of_a_topic_is_refused_r8():
+    properties = {"sluice.topic_id.t": "id-1", "other": "x"}
+    assert new_topic_ids(properties, {"t": "id-1"}, "/out") == {}
+    assert new_topic_ids(properties, {"t": "id-1", "u": "id-9"}, "/out") == {"sluice.topic_id.u": "id-9"}
+    with pytest.raises(InvalidConfig, match="topic 't' was deleted and made again"):
+        new_topic_ids(properties, {"t": "id-2"}, "/out")
+
+
+def test_pauses_grow_to_a_bound_and_are_spread_out():
+    assert [pause_s(n, 0.5) for n in (0, 1, 2, 30)] == [0.1, 0.2, 0.4, 10.0]
+    assert (pause_s(30, 0.0), pause_s(30, 1.0)) == (5.0, 15.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "conflict"),
+    [
+        ("io.delta.exceptions.ConcurrentAppendException: [DELTA_CONCURRENT_APPEND.WITH_PARTITION_HINT] …", True),
+        ("[DELTA_METADATA_CHANGED] The metadata of the Delta table has been changed", True),
+        ("[DELTA_TABLE_NOT_FOUND] nothing there", False),
+    ],
+)
+def test_what_is_worth_another_try(text: str, conflict: bool):
+    assert is_conflict(RuntimeError(text)) is conflict

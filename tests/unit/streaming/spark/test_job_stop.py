@@ -1,0 +1,76 @@
+"""The gate that a job's batches pass: none begins after a stop was asked for, and the one at work is waited for."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from sluice.log_store.clock import ManualClock
+from sluice.streaming.spark.job_stop import StopGate, StopRequested, stop_in_order
+
+
+class Query:
+    """As much of a StreamingQuery as a stop looks at."""
+
+    def __init__(self, recorded: int) -> None:
+        self.isActive = True
+        self.lastProgress = {"batchId": recorded}
+        self.stopped = threading.Event()
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+
+def test_a_stop_waits_for_the_batch_at_work_and_turns_the_next_away():
+    gate, query = StopGate(ManualClock()), Query(recorded=3)
+    at_work, finish = threading.Event(), threading.Event()
+
+    def batch() -> None:
+        with gate.batch(3):
+            at_work.set()
+            finish.wait(10)
+
+    worker = threading.Thread(target=batch)
+    worker.start()
+    assert at_work.wait(10)
+    gate.request("test")
+    stopper = threading.Thread(target=stop_in_order, args=(query, gate, 0.0))
+    stopper.start()
+    assert not query.stopped.wait(0.1)
+    finish.set()
+    assert query.stopped.wait(10)
+    worker.join(10)
+    stopper.join(10)
+    assert gate.last_batch == 3
+    with pytest.raises(StopRequested), gate.batch(4):
+        pytest.fail("a batch began after the stop")
+    assert gate.refused
+
+
+def test_a_member_is_given_the_time_to_commit_only_just_after_a_batch():
+    clock = ManualClock()
+    gate, query = StopGate(clock), Query(recorded=0)
+    with gate.batch(0):
+        pass
+    gate.request("test")
+    stopper = threading.Thread(target=stop_in_order, args=(query, gate, 60.0))
+    stopper.start()
+    assert not query.stopped.wait(0.1)
+    with pytest.raises(StopRequested), gate.batch(1):
+        pass
+    assert query.stopped.wait(10)
+    stopper.join(10)
+
+    query.stopped.clear()
+    clock.advance(61)
+    stop_in_order(query, gate, 60.0)
+    assert query.stopped.is_set()
+
+
+def test_a_batch_that_failed_is_not_counted():
+    gate = StopGate(ManualClock())
+    with pytest.raises(KeyError), gate.batch(7):
+        raise KeyError
+    assert gate.last_batch == -1
+    gate.wait_idle()
