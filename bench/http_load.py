@@ -106,6 +106,12 @@ class Load:
         if not self._stopping:
             raise RuntimeError("the server closed a connection")
 
+    async def _drain(self) -> None:
+        """Until everything that was sent is answered, which may be the case already."""
+        self._stopping = True
+        if self._at_work or self._waiting:
+            await asyncio.wait_for(self._drained.wait(), 10)
+
     async def flat_out(self, seconds: float) -> float:
         """Every connection sends as soon as it is answered. Returns the seconds that it took."""
         self._closed_loop = True
@@ -113,8 +119,7 @@ class Load:
         while self.idle:
             self._send(self.idle.popleft(), time.perf_counter())
         await asyncio.sleep(seconds)
-        self._stopping = True
-        await asyncio.wait_for(self._drained.wait(), 10)
+        await self._drain()
         return time.perf_counter() - begun
 
     async def paced(self, rate: float, seconds: float) -> float:
@@ -131,8 +136,7 @@ class Load:
                 sent += 1
             # Not busily until the next is due: the processors are shared with the server.
             await asyncio.sleep(TICK_S)
-        self._stopping = True
-        await asyncio.wait_for(self._drained.wait(), 10)
+        await self._drain()
         return time.perf_counter() - begun
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import zlib
 from collections.abc import Callable
 
 from sluice.log_store.checkpoints import KEPT_CHECKPOINTS, clean_log, write_checkpoint
@@ -32,6 +33,13 @@ def unsynced_files(store: Store, ref: PartitionRef, after: int, state: Partition
     return paths
 
 
+def _spread(interval: int, ref: PartitionRef) -> int:
+    """A sixth more or less, always the same for a partition: those of a topic are written to at the same rate, and their
+    checkpoints would all come in the same moment."""
+    room = interval // 3
+    return interval - room // 2 + zlib.crc32(ref.folder.encode()) % room if room > 1 else interval
+
+
 class Durability:
     """Shares the partition's lock; `state` gives its committed state."""
 
@@ -54,6 +62,7 @@ class Durability:
         """Version at which a checkpoint that failed is tried again: each try reads everything since the last one."""
         self.checkpointed = -1
         """Version of the newest checkpoint."""
+        self._interval = _spread(runtime.settings.checkpoint_interval_versions, ref)
 
     def committed_locked(self, commit: Commit) -> None:
         """After the state has taken it. What a fenced process follows of its successor's log never comes here."""
@@ -91,7 +100,7 @@ class Durability:
         """Claims the task: whoever is told yes must call `checkpoint`."""
         with self._lock:
             version = self._state().version
-            due = version - self.checkpointed >= self._runtime.settings.checkpoint_interval_versions
+            due = version - self.checkpointed >= self._interval
             if not due or self._checkpointing or version < self._not_before:
                 return False
             self._checkpointing = True

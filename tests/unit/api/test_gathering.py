@@ -107,11 +107,22 @@ def test_each_is_told_where_its_own_records_are(service: Service) -> None:
 
 def test_they_share_their_versions(service: Service) -> None:
     before = [service.log.partition("t", number).state.version for number in range(PARTITIONS)]
-    send(service, [body(n) for n in range(90)])
+    send(service, [body(n, n) for n in range(90)])
     after = [service.log.partition("t", number).state.version for number in range(PARTITIONS)]
     assert [new - old for old, new in zip(before, after, strict=True)] == [1] * PARTITIONS
     sizes = [service.log.partition("t", number).high_watermark for number in range(PARTITIONS)]
-    assert sizes == [30] * PARTITIONS  # in turn
+    assert sizes == [60] * PARTITIONS  # in turn
+
+
+def test_single_records_that_may_go_anywhere_go_together(service: Service) -> None:
+    """Each group to one partition, and not always to the same."""
+    used: set[int] = set()
+    for _ in range(60):
+        told = send(service, [body(n) for n in range(5)])
+        (partition,) = {place[0] for outcome in told for place in places(outcome)}
+        used.add(partition)
+    assert used == set(range(PARTITIONS))
+    assert len(stored(service)) == 300
 
 
 def test_keys_and_base64(service: Service) -> None:
