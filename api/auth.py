@@ -67,6 +67,11 @@ class Access:
         self._verified: dict[bytes, Principal] = {}
         """By the SHA-256 of the token's text, so that the time of the lookup tells nothing about a text."""
 
+    @property
+    def asks(self) -> bool:
+        """Whether there are tokens at all."""
+        return bool(self._tokens)
+
     def authenticate(self, scope: Scope) -> Principal:
         """Who asks; also left in the scope. AuthenticationFailed without a valid token where there are tokens."""
         principal = self._authenticated(scope["headers"]) if self._tokens else ANYBODY

@@ -40,6 +40,9 @@ GATHER_TIMES = 3
 GATHER_BYTES = 512 << 10
 """Gathered bytes that wait no longer."""
 
+TURN_S = 0.05
+"""About as long as a busy partition waits between two commits."""
+
 JSON, BINARY = "json", "binary"
 _FORMATS: dict[str, tuple[Callable[..., list[Any]], Callable[..., Decoded]]] = {
     JSON: (json_v2.records_of, json_v2.columns_of),
@@ -181,7 +184,7 @@ class _Sent:
     def _split(self, partitions: int) -> dict[int, Part]:
         wished, number = self._decoded.explicit_partitions, self._target.partition
         if number is None and self._goes_anywhere():
-            return {random.randrange(partitions): Part(self._decoded.batch, np.arange(self._decoded.count))}
+            return {self._turn(partitions): Part(self._decoded.batch, np.arange(self._decoded.count))}
         if number is None:
             placed = partitioner.assign(self._decoded.batch, wished, partitions, random.randrange(partitions))
             return dict(partitioner.split(self._decoded.batch, placed))
@@ -190,11 +193,18 @@ class _Sent:
         return {number: Part(self._decoded.batch, np.arange(self._decoded.count))}
 
     def _goes_anywhere(self) -> bool:
-        """Requests of one record without key or partition: each may begin its round at the same partition as the others
-        of its group, and what stays together costs less. The next group begins elsewhere."""
+        """Requests of one record without key or partition: each may begin its round anywhere."""
         batch, wished = self._decoded.batch, self._decoded.explicit_partitions
         alone = len(self._counts) == self._decoded.count
         return alone and wished is None and batch.column("key").null_count == batch.num_rows
+
+    def _turn(self, partitions: int) -> int:
+        """Where records go that may go anywhere. While they come thick and fast, one partition has its turn after the
+        other, as with Kafka's own partitioner: what stays together is committed together, and a version costs the same
+        whatever is in it. Whoever comes alone goes where chance has it."""
+        if self._decoded.count == 1:
+            return random.randrange(partitions)
+        return int(asyncio.get_running_loop().time() / TURN_S) % partitions
 
     def go(self) -> None:
         """From here on there are only answers."""

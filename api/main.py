@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -109,10 +110,20 @@ def serve(settings: Settings, *, insecure: bool = False) -> None:
             timeout_graceful_shutdown=settings.server.shutdown_timeout_ms // 1000,
         )
         server = _Server(config, service, address)
+        _spare_collections()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
         server.run(sockets=[listener])
         service.close()
+
+
+def _spare_collections() -> None:
+    """A full garbage collection holds everybody up for as long as it looks at every object: 100 ms for all that was
+    loaded by now (seen in p99 of acks=1). What is here stays for good, so it is looked at once and never again, and of
+    the rest most goes by itself, without cycles."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(3_000, 20, 100)
 
 
 @contextmanager

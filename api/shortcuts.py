@@ -62,6 +62,17 @@ Recognise = Callable[[bytes, Headers], Shortcut | None]
 """(URL, headers): without doing anything yet."""
 
 
+_joined: tuple[object, bytes] = (None, b"")
+
+
+def _lines(headers: Headers) -> bytes:
+    """uvicorn makes a new list every second, because the date is in it."""
+    global _joined  # noqa: PLW0603 - the last list and its text, for all connections
+    if _joined[0] is not headers:
+        _joined = (headers, b"".join(name + b": " + value + b"\r\n" for name, value in headers))
+    return _joined[1]
+
+
 class _NoEvent:
     def set(self) -> None:
         """Nobody waits: there is no task."""
@@ -216,7 +227,8 @@ class ShortcutProtocol(LimitedProtocol):
         scope = short.scope
         scope["method"], scope["path"] = shortcut.method, short.url.partition(b"?")[0].decode("ascii")
         # A poll may have waited for minutes: only reads are asked again, what was written is written.
-        if reply is None or (scope["method"] == "GET" and not self._allowed(scope, shortcut)):
+        asks_again = scope["method"] == "GET" and self.service.access.asks
+        if reply is None or (asks_again and not self._allowed(scope, shortcut)):
             self._go_the_ordinary_way(short)
             return
         status = reply.status
@@ -265,9 +277,9 @@ class ShortcutProtocol(LimitedProtocol):
         }
 
     def _write(self, short: _Short, reply: Reply, request_id: str) -> None:
-        more = b"" if short.keep_alive else b"connection: close\r\n"
-        for name, value in self.server_state.default_headers:
-            more += name + b": " + value + b"\r\n"
+        more = _lines(self.server_state.default_headers)
+        if not short.keep_alive:
+            more += b"connection: close\r\n"
         end = _END % (len(reply.body), request_id.encode(), more)
         self.transport.write(STATUS_LINE[reply.status] + reply.head + end + reply.body)
         short.response_started = short.response_complete = True

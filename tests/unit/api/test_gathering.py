@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
@@ -115,14 +116,21 @@ def test_they_share_their_versions(service: Service) -> None:
 
 
 def test_single_records_that_may_go_anywhere_go_together(service: Service) -> None:
-    """Each group to one partition, and not always to the same."""
+    """Each group to one partition, and to another one soon after."""
     used: set[int] = set()
-    for _ in range(60):
+    sent, deadline = 0, time.monotonic() + 30
+    while len(used) < PARTITIONS and time.monotonic() < deadline:
         told = send(service, [body(n) for n in range(5)])
         (partition,) = {place[0] for outcome in told for place in places(outcome)}
         used.add(partition)
+        sent += 5
     assert used == set(range(PARTITIONS))
-    assert len(stored(service)) == 300
+    assert len(stored(service)) == sent
+
+
+def test_a_single_record_alone_goes_where_chance_has_it(service: Service) -> None:
+    places_of = [places(send(service, [body(n)])[0])[0][0] for n in range(40)]
+    assert set(places_of) == set(range(PARTITIONS))
 
 
 def test_keys_and_base64(service: Service) -> None:
