@@ -34,8 +34,8 @@ def unsynced_files(store: Store, ref: PartitionRef, after: int, state: Partition
 
 
 def _spread(interval: int, ref: PartitionRef) -> int:
-    """A sixth more or less, always the same for a partition: those of a topic are written to at the same rate, and their
-    checkpoints would all come in the same moment."""
+    """A sixth more or less, always the same for a partition: those of a topic are written to at the same rate, and
+    their checkpoints would all come in the same moment."""
     room = interval // 3
     return interval - room // 2 + zlib.crc32(ref.folder.encode()) % room if room > 1 else interval
 

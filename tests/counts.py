@@ -91,3 +91,6 @@ COMPACTION_KILLS = _count(6, 100)
 
 JOB_RACES = _count(4, 100)
 """Rounds of retention and deep merge against a producer that never rests."""
+
+COMPACTION_RUNS = _count(40, 400)
+"""Runs of a log that is cleaned again and again, against a model."""

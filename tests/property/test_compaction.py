@@ -33,6 +33,7 @@ from sluice.log_store.delta_log import DataFile
 from sluice.log_store.engine import LogStore
 from sluice.log_store.merger import merge_once
 from sluice.log_store.records import make_batch
+from tests import counts
 from tests.support.logs import append, memory_cluster
 
 RETENTION_MS, LAG_MS = 1_000, 400
@@ -196,6 +197,8 @@ class CompactedLog(RuleBasedStateMachine):
 
 
 TestCompactedLog = CompactedLog.TestCase
+# Every step reads everything: with twice the steps a run takes four times as long.
+TestCompactedLog.settings = hypothesis.settings(max_examples=counts.COMPACTION_RUNS, stateful_step_count=40)
 
 
 # --- keys ----------------------------------------------------------------------------------------
