@@ -77,7 +77,7 @@ SINK_KILLS = _count(6, 60)
 SPARK_JOB_KILLS = _count(2, 10)
 """Kills of the driver of a consumer job with kill -9."""
 
-DRIVER_KILLS = _count(2, 10)
+DRIVER_KILLS = _count(1, 10)
 """Spark drivers in a consumer group killed with kill -9."""
 
 JOB_KILLS = _count(24, 600)

@@ -27,7 +27,7 @@ from sluice.streaming.spark.following import Follower
 from sluice.streaming.spark.offsets import Json, SourceOffset, plain
 from sluice.streaming.spark.options import SourceOptions
 from sluice.streaming.spark.partition_view import PartitionView
-from sluice.streaming.spark.planning import Slice, plan, plan_batch
+from sluice.streaming.spark.planning import Pack, Slice, packed, plan, plan_batch
 from sluice.streaming.spark.reading import read_slice
 from sluice.streaming.spark.retrying import Retry
 from sluice.streaming.spark.roots import Lake
@@ -73,10 +73,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._plans.newest()
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        return self._plans.tasks(end)
+        slices = self._plans.tasks(end)
+        return packed(slices) if self._plans.packs else slices
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_slice(self._options, partition) if isinstance(partition, Slice) else iter(())
+        slices = partition.slices if isinstance(partition, Pack) else (partition,)
+        for one in slices:
+            if isinstance(one, Slice):  # Spark makes a task even when there is nothing to read
+                yield from read_slice(self._options, one)
 
     def stop(self) -> None:
         if self._planner is not None:
@@ -160,13 +164,20 @@ class Planner:
     def newest(self) -> Json | None:
         return plain({ref.tp: view.end for ref, view in self._views.items()}) if self._views else None
 
-    def tasks(self, end: Json) -> list[InputPartition]:
+    @property
+    def packs(self) -> bool:
+        """Not where tasks were asked for by number or size, nor where each file is a round trip to wait for."""
+        options = self._options
+        asked = options.min_partitions is not None or options.max_records_per_partition is not None
+        return not asked and not self.lake.store.durable_puts
+
+    def tasks(self, end: Json) -> list[Slice]:
         wanted = SourceOffset.from_json(end)
         if end == self._planned:
             ranges = {ref: wanted.ranges[ref.tp] for ref in self._views if ref.tp in wanted.ranges}
-            return [*plan(self.lake, self._options, self._views, ranges)]
+            return plan(self.lake, self._options, self._views, ranges)
         self._follower.replaying(wanted)
-        return [*plan_batch(self.lake, self._options, self._judge, wanted)]
+        return plan_batch(self.lake, self._options, self._judge, wanted)
 
     def close(self) -> None:
         self._follower.close()

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.log_store.values import OffsetRange
+from sluice.log_store.values import OffsetRange, PartitionRef
 from sluice.streaming.spark.admission import Patience, at_most, up_to
 from sluice.streaming.spark.data_loss import DataLoss, LossJudge
+from sluice.streaming.spark.planning import PACKED_ROWS, Pack, Slice, packed
 from sluice.streaming.spark.splitting import split
 
 ranges = st.builds(lambda start, count: OffsetRange(start, start + count), st.integers(0, 2**60), st.integers(0, 2**55))
@@ -123,3 +124,18 @@ def test_what_is_left_lies_inside_what_was_wanted(wanted: OffsetRange, log_start
     else:
         with pytest.raises(DataLoss, match="failOnDataLoss"):
             LossJudge(fail=True).readable("t-0", wanted, log_start, end)
+
+
+# --- packing ---------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 2 * PACKED_ROWS), max_size=40))
+def test_small_slices_share_a_task_and_stay_in_order(counts: list[int]):
+    ref = PartitionRef("t", "id", 0, "topics/t/0")
+    slices = [Slice("root", ref, OffsetRange(0, count), (), 0) for count in counts]
+    tasks = [task.slices if isinstance(task, Pack) else (task,) for task in packed(slices)]
+    assert [one for task in tasks for one in task] == slices
+    sizes = [sum(one.wanted.count for one in task) for task in tasks]
+    assert all(size <= PACKED_ROWS or len(task) == 1 for size, task in zip(sizes, tasks, strict=True))
+    begins = [task[0].wanted.count for task in tasks]
+    assert all(size + begin > PACKED_ROWS for size, begin in zip(sizes, begins[1:], strict=False)), "it had room"
