@@ -113,6 +113,7 @@ class Demo:
     def _after(self, client: SluiceClient, total: int) -> None:
         from sluice.conf.settings import SparkSettings
         from sluice.conf.spark import QUICK_START, spark_session
+        from sluice.streaming import register
 
         report, total = self.report, total + steps.SINGLES
         warehouse = {"spark.sql.warehouse.dir": str(self.work / "warehouse")}
@@ -120,6 +121,7 @@ class Demo:
             SparkSettings(driver_memory="1g", master="local[2]"), "sluice-demo", QUICK_START | warehouse
         )
         spark.sparkContext.setLogLevel("ERROR")
+        register(spark)
         try:
             steps.check_target(spark, self.work / "delta", total, report, "after both kills")
             report.part("4. Reset and replay")

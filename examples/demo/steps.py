@@ -197,11 +197,11 @@ def members_with_partitions(client: SluiceClient) -> dict[str, int]:
 
 def check_target(spark: SparkSession, target: Path, expected: int, report: Report, when: str) -> None:
     row = spark.sql(
-        "SELECT count(*) AS all, count(DISTINCT __topic, __partition, __offset) AS different,"
+        "SELECT count(*) AS total, count(DISTINCT __topic, __partition, __offset) AS different,"
         f" count(DISTINCT get_json_object(string(value), '$.order')) AS orders FROM delta.`{target}`"
     ).collect()[0]
-    held = row["all"] == row["different"] == row["orders"] == expected
-    report.hold(f"the Delta table of the group has every order exactly once {when}", held, f"{row['all']:,} rows")
+    held = row["total"] == row["different"] == row["orders"] == expected
+    report.hold(f"the Delta table of the group has every order exactly once {when}", held, f"{row['total']:,} rows")
 
 
 # --- after the stream ------------------------------------------------------------------------------
