@@ -42,18 +42,13 @@ def _folder(item: pytest.Item) -> str:
 
 def _rank(item: pytest.Item) -> int:
     folder = _folder(item)
-    if folder == "spark" and "PYTEST_XDIST_WORKER" in os.environ:
-        return -1  # one worker takes them, the longest part, while the other begins with the fast ones
     return _FOLDER_ORDER.index(folder) if folder in _FOLDER_ORDER else len(_FOLDER_ORDER)
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist, which looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if (folder := _folder(item)) in ("spark", "fault", "s3"):
             item.add_marker(folder)
-        if folder == "spark":
-            item.add_marker(pytest.mark.xdist_group("spark"))  # one session for all of them
         if item.get_closest_marker("full") and not counts.FULL:
             item.add_marker(pytest.mark.skip(reason="only with SLUICE_TEST_FULL=1"))
     items.sort(key=_rank)
