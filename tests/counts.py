@@ -71,7 +71,7 @@ GROUP_KILLS = _count(3, 20)
 SINK_CRASHES = _count(25, 500)
 """Crashes of the append of a sink's batches, in one process."""
 
-SINK_KILLS = _count(6, 60)
+SINK_KILLS = _count(6, 25)
 """Kills of a service with kill -9 while it appends batches of a sink."""
 
 SPARK_JOB_KILLS = _count(2, 10)

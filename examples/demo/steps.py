@@ -52,7 +52,7 @@ def eventually(what: str, holds: Callable[[], bool], *processes: ConsumerJob | S
 def create_topics(client: SluiceClient) -> None:
     client.topics.create(ORDERS, PARTITIONS)
     segments = {"segment.bytes": str(SMALL_SEGMENT)}
-    client.topics.create(PAYMENTS, 2, {**segments, "retention.bytes": str(4 * SMALL_SEGMENT)})
+    client.topics.create(PAYMENTS, 2, {**segments, "retention.bytes": str(SMALL_SEGMENT)})
     compaction = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "0"}
     client.topics.create(DEVICES, 2, {**segments, **compaction})
 
