@@ -9,8 +9,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
-# All tests run in two processes, those that need Spark beside the others; a part of them in one.
-PYTEST := $(if $(PYTEST_ARGS),pytest,tests.at_once)
 
 .PHONY: help
 help: ## Show this list
@@ -26,12 +24,12 @@ demo: need-java $(STAMP) ## Everything once, checked as it goes (KEEP=1 leaves t
 
 .PHONY: test
 test: need-java $(STAMP) ## Run all tests, the fast ones first, with reduced counts
-	$(BIN)/python -m $(PYTEST) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 .PHONY: test-full
 test-full: export SLUICE_TEST_FULL := 1
 test-full: need-java $(STAMP) ## Run all tests with full counts (long)
-	$(BIN)/python -m $(PYTEST) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 .PHONY: check
 check: $(STAMP) build/tree/sluice ## Lint, format, types and import directions
