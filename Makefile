@@ -9,10 +9,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
+PEERS_ARGS ?=
+TORTURE_ARGS ?=
+MINUTES ?= 30
+SEED ?=
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: serve
 serve: $(STAMP) ## Start the HTTP service on http://127.0.0.1:8080, in ./sluice-data
@@ -23,13 +27,22 @@ demo: need-java $(STAMP) ## Everything once, checked as it goes (KEEP=1 leaves t
 	@$(BIN)/python examples/demo
 
 .PHONY: test
-test: need-java $(STAMP) ## Run all tests, the fast ones first, with reduced counts
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+test: need-java browser $(STAMP) ## Run all tests, the fast ones first, with reduced counts
+	$(BIN)/python -m $(if $(PYTEST_ARGS),pytest $(PYTEST_ARGS),tests.lanes)
 
 .PHONY: test-full
 test-full: export SLUICE_TEST_FULL := 1
-test-full: need-java $(STAMP) ## Run all tests with full counts (long)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+test-full: need-java browser $(STAMP) ## Run all tests with full counts (long)
+	$(BIN)/python -m $(if $(PYTEST_ARGS),pytest $(PYTEST_ARGS),tests.lanes)
+
+.PHONY: browser
+browser: ## Install Chromium for the tests of the console, where that is possible
+	@if command -v "$${CHROMIUM:-chromium}" chromium-browser google-chrome >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "Installing Chromium with apt-get, for the tests of the console."; \
+	  { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install --yes chromium; } >/dev/null 2>&1 \
+	    || echo "Chromium could not be installed: the tests in a browser will be skipped."; \
+	else echo "No Chromium was found: the tests in a browser will be skipped. Install it, or set CHROMIUM to its path."; fi
 
 .PHONY: check
 check: $(STAMP) build/tree/sluice ## Lint, format, types and import directions
@@ -38,9 +51,27 @@ check: $(STAMP) build/tree/sluice ## Lint, format, types and import directions
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+.PHONY: torture
+torture: need-java $(STAMP) ## Try to break the log for MINUTES=30 (SEED=n does a run again); exit code 1 if it broke
+	$(BIN)/python -m tests.lab torture --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(TORTURE_ARGS)
+
+.PHONY: soak
+soak: $(STAMP) ## Half of the largest rate for MINUTES, with every job; charts go to build/soak
+	$(BIN)/python -m tests.lab soak --minutes $(MINUTES) --report build/soak
+
 .PHONY: bench
 bench: $(STAMP) ## Run the benchmarks and print their figures
 	$(BIN)/python -m bench
+	$(BIN)/python -m bench.report
+
+.PHONY: bench-peers
+bench-peers: need-java $(STAMP) ## The same beside a Kafka broker, in turns (PEERS_ARGS="--quick --only produce")
+	$(BIN)/python -m bench.peers $(PEERS_ARGS)
+	$(BIN)/python -m bench.report
+
+.PHONY: performance
+performance: $(STAMP) ## Write docs/performance.md again from bench/results
+	$(BIN)/python -m bench.report
 
 .PHONY: clean
 clean: ## Remove everything that make created

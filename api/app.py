@@ -30,6 +30,9 @@ from sluice.api import (
     topics,
 )
 from sluice.api.auth_needs import OPEN_PATHS
+from sluice.api.console import reads as console_reads
+from sluice.api.console import session as console
+from sluice.api.console.pulse import Pulse
 from sluice.api.middleware import RequestMiddleware
 from sluice.api.models import ErrorModel
 from sluice.api.openapi import complete
@@ -41,7 +44,7 @@ from sluice.api.service import Service
 from sluice.log_store.errors import SluiceError
 
 RAW_ROUTES = [*produce.ROUTES, *fetch.ROUTES, *records_v3.ROUTES, *groups_offsets.ROUTES, *groups_protocol.ROUTES]
-RAW_ROUTES += sinks.ROUTES
+RAW_ROUTES += [*sinks.ROUTES, *console.ROUTES]
 
 
 def build_app(service: Service) -> ASGIApp:
@@ -54,6 +57,7 @@ def build_app(service: Service) -> ASGIApp:
     )
     app.state.service = service
     service.sinks = sinks.Sinks(service)
+    service.pulse = Pulse(service, service.settings.console_max_streams)
     errors.install(app)
     # Here they only answer a wrong method with 405: `_Front` takes what fits.
     app.router.routes[:0] = RAW_ROUTES
@@ -69,6 +73,7 @@ def build_app(service: Service) -> ASGIApp:
         consumers_v2,
         sinks,
         maintenance,
+        console_reads,
     ):
         app.include_router(module.router)
     _document_raw_routes(app)

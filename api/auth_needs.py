@@ -62,6 +62,14 @@ NEEDS: Mapping[tuple[str, str], Need] = {
     ("GET", "/docs/oauth2-redirect"): OPEN,
     ("GET", "/openapi.json"): OPEN,
     ("GET", "/metrics"): TOKEN,
+    # --- the console: its files hold nothing of the cluster
+    ("GET", "/console"): OPEN,
+    ("GET", "/console/"): OPEN,
+    ("GET", "/console/assets/{file}"): OPEN,
+    ("GET", "/console/session"): TOKEN,
+    ("GET", "/console/events"): TOKEN,
+    ("GET", f"{_CLUSTER}/jobs"): ADMIN,
+    ("GET", f"{_CLUSTER}/jobs/{{job}}/runs"): ADMIN,
     ("GET", "/v3/clusters"): TOKEN,
     ("GET", _CLUSTER): TOKEN,
     # --- access tokens
@@ -92,6 +100,7 @@ NEEDS: Mapping[tuple[str, str], Need] = {
     ("GET", _SINK): PRODUCE_SOMEWHERE,
     # --- read
     ("GET", f"{_PARTITION}/records"): CONSUME,
+    ("GET", f"{_TOPIC}/records:search"): CONSUME,
     ("GET", f"{_PARTITION}/offset"): CONSUME,
     ("GET", "/topics/{t}/partitions/{p}/offsets"): CONSUME,
     # --- v2 consumers
@@ -121,6 +130,7 @@ NEEDS: Mapping[tuple[str, str], Need] = {
     ("DELETE", _TOPIC): TOPIC_ADMIN,
     ("GET", f"{_TOPIC}/partitions"): DESCRIBE,
     ("GET", _PARTITION): DESCRIBE,
+    ("GET", f"{_PARTITION}/layout"): DESCRIBE,
     ("GET", f"{_TOPIC}/configs"): Need(parameter="t", every="-"),
     ("GET", f"{_TOPIC}/configs/{{name}}"): DESCRIBE,
     ("PUT", f"{_TOPIC}/configs/{{name}}"): TOPIC_ADMIN,
@@ -131,8 +141,8 @@ NEEDS: Mapping[tuple[str, str], Need] = {
     ("GET", _GROUP): DESCRIBE_GROUP,
     ("DELETE", _GROUP): GROUP_ADMIN,
     ("GET", f"{_GROUP}/consumers"): DESCRIBE_GROUP,
-    ("GET", f"{_GROUP}/consumers/{{id}}"): DESCRIBE_GROUP,
-    ("GET", f"{_GROUP}/consumers/{{id}}/assignments"): DESCRIBE_GROUP,
+    ("GET", f"{_GROUP}/consumers/{{m}}"): DESCRIBE_GROUP,
+    ("GET", f"{_GROUP}/consumers/{{m}}/assignments"): DESCRIBE_GROUP,
     ("GET", f"{_GROUP}/lags"): DESCRIBE_GROUP,
     ("GET", f"{_GROUP}/lags/{{t}}/partitions/{{p}}"): DESCRIBE_GROUP,
     ("GET", f"{_GROUP}/lag-summary"): DESCRIBE_GROUP,
@@ -154,7 +164,7 @@ NEEDS: Mapping[tuple[str, str], Need] = {
     ("GET", f"{_PARTITION}/segments"): TOPIC_ADMIN,
 }
 
-OPEN_PATHS = frozenset(path for (_, path), need in NEEDS.items() if need == OPEN)
+OPEN_PATHS = frozenset(path for (_, path), need in NEEDS.items() if need == OPEN and "{" not in path)
 
 
 def need_of(methods: Collection[str], path: str) -> Need:

@@ -141,6 +141,9 @@ def serve(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Serve on an address that others can reach, without tokens.")
     ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Lead at once, even if another process still does: it is fenced.")
+    ] = False,
 ) -> None:
     """Start the HTTP service. SIGTERM stops it in order."""
     from sluice.api.main import serve as run  # the server is a heavy import that no other command needs
@@ -154,7 +157,7 @@ def serve(
         port=settings.server.port if port is None else port,
     )
     try:
-        run(dataclasses.replace(settings, storage=storage, server=server), insecure=insecure)
+        run(dataclasses.replace(settings, storage=storage, server=server), insecure=insecure, force=force)
     except ConfigurationError as error:
         typer.echo(f"sluice: {error}", err=True)
         raise typer.Exit(code=2) from error

@@ -7,21 +7,23 @@ is shown as committed or as a position is the next offset to read.
 from __future__ import annotations
 
 import re
-from typing import Any
 from urllib.parse import quote
 
 import msgspec
+import re2
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from sluice.api import consumers_v2_models as models
+from sluice.api import openapi_consumers as shapes
 from sluice.api.auth import check_topic, principal_of
-from sluice.api.consumers_v2_instance import Instance
+from sluice.api.consumers_v2_instance import Instance, Matches
 from sluice.api.consumers_v2_offsets import InstanceOptions
 from sluice.api.consumers_v2_records import FORMATS, answer, check_accept
 from sluice.api.consumers_v2_registry import instances_of, new_name
 from sluice.api.groups_requests import body_of, json_response
 from sluice.api.limits import whole_number
+from sluice.api.openapi_consumers import takes
 from sluice.api.quotas import sit_out
 from sluice.api.routing import LimitedRoute
 from sluice.api.service import service_of
@@ -34,6 +36,10 @@ _GROUP = "/consumers/{g}"
 _INSTANCE = f"{_GROUP}/instances/{{i}}"
 MAX_WAIT_MS = 10 * 60_000
 MAX_BYTES = 64 << 20
+MAX_PATTERN = 1_000
+_RE2 = re2.Options()
+_RE2.log_errors = False
+_RE2.max_mem = 1 << 20
 _NAME = re.compile(r"[^\x00-\x1f/]{1,200}")
 
 _NEW = msgspec.json.Decoder(models.NewConsumer)
@@ -43,21 +49,6 @@ _OFFSETS = msgspec.json.Decoder(models.Offsets)
 _SEEKS = msgspec.json.Decoder(models.Seeks)
 
 
-def _takes(model: type[msgspec.Struct]) -> dict[str, Any]:
-    """For the document: FastAPI does not see bodies that it does not read."""
-    schema = msgspec.json.schema(model)
-    named = schema["$defs"][model.__name__]
-    return {"requestBody": {"content": {"application/vnd.kafka.v2+json": {"schema": _inlined(named, schema)}}}}
-
-
-def _inlined(part: Any, whole: dict[str, Any]) -> Any:
-    if isinstance(part, dict):
-        if "$ref" in part:
-            return _inlined(whole["$defs"][part["$ref"].rpartition("/")[2]], whole)
-        return {name: _inlined(value, whole) for name, value in part.items()}
-    return [_inlined(one, whole) for one in part] if isinstance(part, list) else part
-
-
 def _done() -> Response:
     return Response(status_code=204)
 
@@ -65,7 +56,7 @@ def _done() -> Response:
 # --- instances -----------------------------------------------------------------------------------
 
 
-@router.post(_GROUP, summary="Make a consumer instance", openapi_extra=_takes(models.NewConsumer))
+@router.post(_GROUP, summary="Make a consumer instance", openapi_extra=takes(models.NewConsumer, **shapes.MADE))
 async def create(request: Request, g: str) -> Response:
     service = service_of(request)
     options = await _options(request)
@@ -109,9 +100,11 @@ async def delete(request: Request, g: str, i: str) -> Response:
 # --- what to read --------------------------------------------------------------------------------
 
 
-@router.post(f"{_INSTANCE}/subscription", status_code=204, openapi_extra=_takes(models.NewSubscription))
+@router.post(
+    f"{_INSTANCE}/subscription", summary="Subscribe", status_code=204, openapi_extra=takes(models.NewSubscription)
+)
 async def subscribe(request: Request, g: str, i: str) -> Response:
-    """Subscribe to topics, or to all whose whole name matches a pattern"""
+    """To topics, or to all whose whole name matches a pattern of RE2's syntax."""
     service = service_of(request)
     with instances_of(service).using(g, i) as instance:
         body = await body_of(request, service, _SUBSCRIPTION)
@@ -128,14 +121,19 @@ async def subscribe(request: Request, g: str, i: str) -> Response:
     return _done()
 
 
-def _pattern(text: str) -> re.Pattern[str]:
+def _pattern(text: str) -> Matches:
+    """By RE2, whose time is linear: a pattern of Python's own kind could hold up everybody for hours."""
     try:
-        return re.compile(text[:1_000])
-    except re.error as error:
-        raise InvalidRequest(f"topic_pattern: {error}", field="topic_pattern") from None
+        if len(text) > MAX_PATTERN:
+            raise ValueError(f"must have at most {MAX_PATTERN} characters")
+        found = re2.compile(text, _RE2)
+    except (re2.error, ValueError) as error:
+        why = error.args[0].decode() if isinstance(error.args[0], bytes) else error.args[0]
+        raise InvalidRequest(f"topic_pattern: {why}", field="topic_pattern") from None
+    return lambda topic: found.fullmatch(topic) is not None
 
 
-@router.get(f"{_INSTANCE}/subscription", summary="What the instance is subscribed to")
+@router.get(f"{_INSTANCE}/subscription", summary="What the instance is subscribed to", openapi_extra=shapes.SUBSCRIBED)
 async def subscription(request: Request, g: str, i: str) -> Response:
     with instances_of(service_of(request)).using(g, i) as instance:
         return json_response({"topics": instance.subscribed_topics()})
@@ -148,7 +146,7 @@ async def unsubscribe(request: Request, g: str, i: str) -> Response:
     return _done()
 
 
-@router.post(f"{_INSTANCE}/assignments", status_code=204, openapi_extra=_takes(models.Places))
+@router.post(f"{_INSTANCE}/assignments", status_code=204, openapi_extra=takes(models.Places))
 async def assign(request: Request, g: str, i: str) -> Response:
     """Read these partitions, whatever the group does"""
     with instances_of(service_of(request)).using(g, i) as instance:
@@ -156,7 +154,7 @@ async def assign(request: Request, g: str, i: str) -> Response:
     return _done()
 
 
-@router.get(f"{_INSTANCE}/assignments", summary="The partitions that the instance reads")
+@router.get(f"{_INSTANCE}/assignments", summary="The partitions that the instance reads", openapi_extra=shapes.ASSIGNED)
 async def assignments(request: Request, g: str, i: str) -> Response:
     with instances_of(service_of(request)).using(g, i) as instance:
         return json_response({"partitions": [models.shown(where) for where in _sorted(instance)]})
@@ -176,7 +174,12 @@ async def _places(request: Request) -> list[TopicPartition]:
 # --- records -------------------------------------------------------------------------------------
 
 
-@router.get(f"{_INSTANCE}/records", summary="Poll: records of the assigned partitions")
+@router.get(
+    f"{_INSTANCE}/records",
+    summary="Poll: records of the assigned partitions",
+    response_class=Response,
+    openapi_extra=shapes.RECORDS,
+)
 async def records(request: Request, g: str, i: str) -> Response:
     service = service_of(request)
     with instances_of(service).using(g, i) as instance:
@@ -196,7 +199,7 @@ async def records(request: Request, g: str, i: str) -> Response:
 # --- positions -----------------------------------------------------------------------------------
 
 
-@router.get(f"{_INSTANCE}/positions", summary="The next offsets to be handed out")
+@router.get(f"{_INSTANCE}/positions", summary="The next offsets to be handed out", openapi_extra=shapes.POSITIONS)
 async def positions(request: Request, g: str, i: str) -> Response:
     with instances_of(service_of(request)).using(g, i) as instance:
         await instance.offsets.place_all()
@@ -206,7 +209,7 @@ async def positions(request: Request, g: str, i: str) -> Response:
         )
 
 
-@router.post(f"{_INSTANCE}/positions", status_code=204, openapi_extra=_takes(models.Seeks))
+@router.post(f"{_INSTANCE}/positions", status_code=204, openapi_extra=takes(models.Seeks))
 async def seek(request: Request, g: str, i: str) -> Response:
     """Go on at these offsets, or at the first record of these times"""
     service = service_of(request)
@@ -221,13 +224,13 @@ async def seek(request: Request, g: str, i: str) -> Response:
     return _done()
 
 
-@router.post(f"{_INSTANCE}/positions/beginning", status_code=204, openapi_extra=_takes(models.Places))
+@router.post(f"{_INSTANCE}/positions/beginning", status_code=204, openapi_extra=takes(models.Places))
 async def seek_to_beginning(request: Request, g: str, i: str) -> Response:
     """Go on at the beginning"""
     return await _seek_to(request, g, i, 0)
 
 
-@router.post(f"{_INSTANCE}/positions/end", status_code=204, openapi_extra=_takes(models.Places))
+@router.post(f"{_INSTANCE}/positions/end", status_code=204, openapi_extra=takes(models.Places))
 async def seek_to_end(request: Request, g: str, i: str) -> Response:
     """Go on at the end"""
     return await _seek_to(request, g, i, 1)
@@ -243,7 +246,9 @@ async def _seek_to(request: Request, group_id: str, name: str, which: int) -> Re
 # --- commits -------------------------------------------------------------------------------------
 
 
-@router.post(f"{_INSTANCE}/offsets", summary="Commit", openapi_extra=_takes(models.Offsets))
+@router.post(
+    f"{_INSTANCE}/offsets", summary="Commit", openapi_extra=takes(models.Offsets, always=False, **shapes.COMMITTED_NOW)
+)
 async def commit(request: Request, g: str, i: str) -> Response:
     """Without a body: all that was handed out. Otherwise the last offset that was dealt with, for each partition"""
     service = service_of(request)
@@ -261,7 +266,7 @@ async def commit(request: Request, g: str, i: str) -> Response:
     )
 
 
-@router.get(f"{_INSTANCE}/offsets", summary="What the group has committed", openapi_extra=_takes(models.Places))
+@router.get(f"{_INSTANCE}/offsets", summary="What the group has committed", openapi_extra=shapes.COMMITTED)
 async def committed(request: Request, g: str, i: str) -> Response:
     """Of the partitions that the body names, or that the instance reads"""
     with instances_of(service_of(request)).using(g, i) as instance:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +21,7 @@ LOOK_S = 1.0
 """How long a poll waits before it looks for partitions that came meanwhile."""
 MAX_RECORDS = 100_000
 MayRead = Callable[[str], bool]
+Matches = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Instance:
         self.positions = Positions()
         self.offsets = InstanceOffsets(service, group_id, options, self.positions)
         self.topics: tuple[str, ...] = ()
-        self._pattern: re.Pattern[str] | None = None
+        self._pattern: Matches | None = None
         self._may_read: MayRead = lambda _: True
         self._member: Member | None = None
         self._by_hand = False
@@ -56,7 +56,7 @@ class Instance:
 
     # --- what to read ----------------------------------------------------------------------------
 
-    def subscribe(self, topics: Collection[str], pattern: re.Pattern[str] | None, may_read: MayRead) -> None:
+    def subscribe(self, topics: Collection[str], pattern: Matches | None, may_read: MayRead) -> None:
         if self._by_hand:
             raise WrongState("partitions are assigned by hand: an instance is subscribed or assigned, not both")
         self.topics, self._pattern, self._may_read = tuple(dict.fromkeys(topics)), pattern, may_read
@@ -72,7 +72,7 @@ class Instance:
         if self._pattern is None:
             return self.topics
         names = [meta.name for meta in self._service.log.topics()]
-        return tuple(sorted(name for name in names if self._pattern.fullmatch(name) and self._may_read(name)))
+        return tuple(sorted(name for name in names if self._pattern(name) and self._may_read(name)))
 
     async def unsubscribe(self) -> None:
         if self._member is not None:

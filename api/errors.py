@@ -111,6 +111,7 @@ STATUS: Mapping[type[errors.SluiceError], tuple[int, int]] = {
     errors.NotLeader: (503, 50302),
     errors.RequestTimedOut: (504, 504),
     errors.Overloaded: (429, 42901),
+    errors.WalFull: (503, 503),
     errors.StorageError: (503, 503),
     errors.IntegrityError: (500, 50002),
     errors.SluiceError: (500, 50002),

@@ -167,6 +167,16 @@ class OffsetOutcomes(msgspec.Struct):
     offsets: list[OffsetOutcome]
 
 
+class AllRefused(msgspec.Struct):
+    """The first error as any refusal has it, and that of each partition."""
+
+    error_code: int
+    message: str
+    error: str
+    retriable: bool
+    offsets: list[OffsetOutcome]
+
+
 # --- reset ---------------------------------------------------------------------------------------
 
 

@@ -24,7 +24,7 @@ from sluice.streaming.groups.state import Member
 router = APIRouter(tags=["consumer groups"], route_class=LimitedRoute)
 _ALL = "/v3/clusters/{c}/consumer-groups"
 _GROUP = f"{_ALL}/{{g}}"
-_CONSUMER = f"{_GROUP}/consumers/{{id}}"
+_CONSUMER = f"{_GROUP}/consumers/{{m}}"
 
 
 async def _found(request: Request, c: str, g: str) -> tuple[Service, GroupLinks, GroupView]:
@@ -83,17 +83,17 @@ async def list_consumers(request: Request, c: str, g: str) -> JSONResponse:
 
 
 @router.get(_CONSUMER, summary="One member", response_model=ResourceModel)
-async def get_consumer(request: Request, c: str, g: str, id: str) -> JSONResponse:
+async def get_consumer(request: Request, c: str, g: str, m: str) -> JSONResponse:
     _, links, view = await _found(request, c, g)
-    return JSONResponse(links.consumer(_member(view, id)))
+    return JSONResponse(links.consumer(_member(view, m)))
 
 
 @router.get(f"{_CONSUMER}/assignments", summary="What a member reads", response_model=ResourceList)
-async def list_assignments(request: Request, c: str, g: str, id: str) -> JSONResponse:
+async def list_assignments(request: Request, c: str, g: str, m: str) -> JSONResponse:
     _, links, view = await _found(request, c, g)
-    member = _member(view, id)
+    member = _member(view, m)
     rows = [links.assignment(member, where) for where in partitions_of(member)]
-    return JSONResponse(links.listed("KafkaConsumerAssignmentList", ("consumers", id, "assignments"), rows))
+    return JSONResponse(links.listed("KafkaConsumerAssignmentList", ("consumers", m, "assignments"), rows))
 
 
 # --- lag -----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from sluice.api import group_models as models
 from sluice.api.auth import check_topic, sees_topic
-from sluice.api.errors import JSON, status_of
+from sluice.api.errors import JSON, clean, status_of
 from sluice.api.groups_requests import Later, body_of, group_of, in_time, json_response, ready
 from sluice.api.routing import RawRoute
 from sluice.api.service import Service
@@ -110,14 +110,16 @@ async def _commit(service: Service, group_id: str, who: Commit, offsets: Mapping
 
 
 def _outcomes(request: Request, places: list[TopicPartition], errors: Errors) -> Response:
-    """200, 207 when some failed, or what the first error says when all did."""
-    status = 200
-    if errors:
-        all_failed = all(where in errors for where in places)
-        first = next(iter(errors.values()))
-        status = status_of(first)[0] if all_failed else 207
-        request.scope["sluice.error"] = first.error
-    return Response(outcomes(places, errors), status, media_type=JSON)
+    """200, 207 when some failed; when all did it is an error like any other, the first one's, with all of them."""
+    if not errors:
+        return Response(outcomes(places, errors), 200, media_type=JSON)
+    first = next(iter(errors.values()))
+    request.scope["sluice.error"] = first.error
+    if not all(where in errors for where in places):
+        return Response(outcomes(places, errors), 207, media_type=JSON)
+    status, code = status_of(first)
+    rows = [_outcome(where, errors[where]) for where in places]
+    return json_response(models.AllRefused(code, clean(first.message), first.error, first.retriable, rows), status)
 
 
 def outcomes(places: list[TopicPartition], errors: Errors) -> bytes:

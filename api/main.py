@@ -58,7 +58,7 @@ class _Server(uvicorn.Server):
         self._service.lag.stop()
 
 
-def serve(settings: Settings, *, insecure: bool = False) -> None:
+def serve(settings: Settings, *, insecure: bool = False, force: bool = False) -> None:
     """Serve until SIGTERM or SIGINT. The log is recovered before the port is listened on.
 
     A stop takes no more connections, answers what is at work, commits what was accepted and releases the leadership.
@@ -76,7 +76,7 @@ def serve(settings: Settings, *, insecure: bool = False) -> None:
     # uvicorn raises the signal that stopped it once more when it is done: we leave in order and with 0.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop_early)
-    with logging_to_stderr(settings.logging), _told(), listener, LogStore.open(settings) as log:
+    with logging_to_stderr(settings.logging), _told(), listener, LogStore.open(settings, force=force) as log:
         # Bound, but nobody can connect before it listens.
         if exposed and not insecure and not log.catalog.tokens:
             raise _no_tokens(settings.server.host)

@@ -45,6 +45,25 @@ class Metrics:
         counts[0] += records
         counts[1] += size
 
+    # --- for the console -------------------------------------------------------------------------
+
+    def by_topic(self) -> dict[str, tuple[int, int, int, int]]:
+        """(records produced, bytes produced, records fetched, bytes fetched) since the start."""
+        none = [0, 0]
+        names = self._produced.keys() | self._fetched.keys()
+        return {name: (*_pair(self._produced.get(name, none)), *_pair(self._fetched.get(name, none))) for name in names}
+
+    def totals(self) -> tuple[int, int]:
+        """(requests, errors) since the start."""
+        return sum(self._requests.values()), sum(self._errors.values())
+
+    def buckets(self, method: str, routes: Collection[str]) -> tuple[int, ...]:
+        """The histograms of some routes, added up."""
+        found = [self._latency[method, route].buckets for route in routes if (method, route) in self._latency]
+        return tuple(map(sum, zip(*found, strict=True))) if found else tuple(Histogram().buckets)
+
+    # --- for Prometheus --------------------------------------------------------------------------
+
     def lines(self, topics: Collection[str]) -> Iterator[str]:
         """`topics`: those that there are now."""
         yield from family(
@@ -91,3 +110,7 @@ class Metrics:
                 f"{unit.capitalize()} {kind}, by topic.",
                 (({"topic": topic}, pair[place]) for topic, pair in sorted(counts.items())),
             )
+
+
+def _pair(counts: list[int]) -> tuple[int, int]:
+    return counts[0], counts[1]

@@ -108,7 +108,7 @@ ERRORS: dict[int, Error] = {
     422: Error(
         "A record breaks a rule of its topic, or cannot be shown in the format that was asked for",
         42206, "records[0].key: must not be null in a compacted topic", "INVALID_RECORD", False,
-        lambda op: op.produces or op.of_groups or op.of_sinks or op.path.endswith("}/records"),
+        lambda op: op.produces or op.of_groups or op.of_sinks or op.path.endswith(("}/records", ":search")),
         {"field": "records[0].key"},
     ),
     429: Error(

@@ -49,7 +49,14 @@ PATH_PARAMETERS: dict[str, Json] = {
         },
         "example": "00000-0-5f3c1a2b-00000.http.arrows",
     },
+    "job": {
+        "description": "Maintenance job",
+        "schema": {"type": "string", "minLength": 1, "maxLength": 64, "pattern": "^[a-z][a-z0-9-]*$"},
+        "example": "retention",
+    },
     "g": {"description": "Consumer group", "schema": {"type": "string", "minLength": 1}, "example": "billing"},
+    "m": {"description": "Member id", "schema": {"type": "string", "minLength": 1}, "example": "reader-5f3c1a2b"},
+    "i": {"description": "Consumer instance", "schema": {"type": "string", "minLength": 1}, "example": "reader"},
 }
 
 

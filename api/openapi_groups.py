@@ -7,26 +7,49 @@ from typing import Any
 import msgspec
 
 from sluice.api import group_models as models
+from sluice.api.openapi_examples import PATH_PARAMETERS
 
 Json = dict[str, Any]
 
-_BODIES = (
-    models.Join,
-    models.Sync,
-    models.Heartbeat,
-    models.Leave,
-    models.CommitOffsets,
-    models.DeleteOffsets,
-    models.ResetOffsets,
-)
-_ANSWERS = (
-    models.Joined,
-    models.Synced,
-    models.Left,
-    models.CommittedOffsets,
-    models.OffsetOutcomes,
-    models.ResetPlan,
-)
+_PLACE = {"topic_name": "payments", "partition_id": 0}
+_MEMBER = {"generation_id": 3, "member_id": "reader-5f3c1a2b"}
+_SUBSCRIPTION = {"topics": ["payments"]}
+_EXAMPLES: dict[type, Json] = {
+    models.Join: {"client_id": "reader", "protocols": [{"name": "range", "metadata": _SUBSCRIPTION}]},
+    models.Joined: {
+        "generation_id": 3,
+        "protocol_type": "consumer",
+        "protocol_name": "range",
+        "leader": "reader-5f3c1a2b",
+        "member_id": "reader-5f3c1a2b",
+        "skip_assignment": False,
+        "members": [{"member_id": "reader-5f3c1a2b", "group_instance_id": None, "metadata": _SUBSCRIPTION}],
+    },
+    models.Sync: {**_MEMBER, "strategy": "range"},
+    models.Synced: {
+        "protocol_type": "consumer",
+        "protocol_name": "range",
+        "assignment": [["payments", 0], ["payments", 1]],
+    },
+    models.Heartbeat: _MEMBER,
+    models.Leave: {"members": [{"member_id": "reader-5f3c1a2b"}]},
+    models.Left: {
+        "members": [
+            {"member_id": "reader-5f3c1a2b", "group_instance_id": None, "error_code": None, "error": None},
+        ]
+    },
+    models.CommitOffsets: {"offsets": [{**_PLACE, "offset": 42}]},
+    models.DeleteOffsets: {"offsets": [_PLACE]},
+    models.CommittedOffsets: {
+        "offsets": [
+            {**_PLACE, "offset": 42, "metadata": "", "commit_timestamp": 1_750_000_000_000, "topic_id": "9f1c"},
+        ]
+    },
+    models.OffsetOutcomes: {"offsets": [{**_PLACE, "error_code": None, "error": None, "message": None}]},
+    models.ResetOffsets: {"to_earliest": True, "topics": ["payments"]},
+    models.ResetPlan: {"plan": [{**_PLACE, "current_offset": 42, "new_offset": 0}], "executed": False},
+}
+"""A body or an answer of each kind."""
 
 
 def _prefixed(kind: type) -> str:
@@ -35,31 +58,22 @@ def _prefixed(kind: type) -> str:
 
 def schemas() -> Json:
     """For the components of the document, under names that cannot meet those of other models."""
-    _, found = msgspec.json.schema_components((*_BODIES, *_ANSWERS), ref_template="#/components/schemas/Group{name}")
+    _, found = msgspec.json.schema_components(_EXAMPLES, ref_template="#/components/schemas/Group{name}")
     return {f"Group{name}": schema for name, schema in found.items()}
 
 
 def _content(kind: type) -> Json:
-    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{_prefixed(kind)}"}}}
+    schema = {"$ref": f"#/components/schemas/{_prefixed(kind)}"}
+    return {"application/json": {"schema": schema, "example": _EXAMPLES[kind]}}
 
 
-_ERROR = {
-    "description": "Refused",
-    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorModel"}}},
-}
-
-
-def _parameter(name: str, doc: str, place: str = "path") -> Json:
-    kind = {"type": "string"}
-    return {"name": name, "in": place, "required": place == "path", "schema": kind, "description": doc}
-
-
-_WHERE = [_parameter("c", "Cluster id, or - for this one"), _parameter("g", "Group")]
+_WHERE = [{"name": name, "in": "path", "required": True, **PATH_PARAMETERS[name]} for name in ("c", "g")]
+_NOTHING: Json = {"application/json": {"schema": {"type": "object"}, "example": {}}}
 
 
 def _operation(summary: str, body: type | None, answer: type | None, *more: Json, some_fail: bool = False) -> Json:
-    good: Json = {"description": "Done"} | ({} if answer is None else {"content": _content(answer)})
-    responses = {"200": good, "4XX": _ERROR, "5XX": _ERROR} | ({"207": good} if some_fail else {})
+    good: Json = {"description": "Done", "content": _NOTHING if answer is None else _content(answer)}
+    responses = {"200": good} | ({"207": good | {"description": "Some were refused"}} if some_fail else {})
     found: Json = {
         "tags": ["consumer groups"],
         "summary": summary,
@@ -71,7 +85,13 @@ def _operation(summary: str, body: type | None, answer: type | None, *more: Json
     return found
 
 
-_TOPIC = _parameter("topic", "Only of this topic", "query")
+_TOPIC = {
+    "name": "topic",
+    "in": "query",
+    "required": False,
+    "schema": {"type": "string"},
+    "description": "Only of this topic",
+}
 _GROUP = "/v3/clusters/{c}/consumer-groups/{g}"
 GROUP_PATHS: dict[str, Json] = {
     f"{_GROUP}/members:join": {"post": _operation("Join; waits for the rebalance", models.Join, models.Joined)},
@@ -79,9 +99,7 @@ GROUP_PATHS: dict[str, Json] = {
     f"{_GROUP}/members:heartbeat": {"post": _operation("Keep the session", models.Heartbeat, None)},
     f"{_GROUP}/members:leave": {"post": _operation("Leave", models.Leave, models.Left)},
     f"{_GROUP}/offsets": {
-        "get": _operation(
-            "Committed offsets", None, models.CommittedOffsets, _parameter("topic", "Only these", "query")
-        ),
+        "get": _operation("Committed offsets", None, models.CommittedOffsets, _TOPIC),
         "post": _operation("Commit offsets", models.CommitOffsets, models.OffsetOutcomes, some_fail=True),
         "delete": _operation("Delete offsets", models.DeleteOffsets, models.OffsetOutcomes, some_fail=True),
     },

@@ -25,6 +25,7 @@ from sluice.streaming.coordinator import Coordinator
 from sluice.streaming.coordinator.lag import LagReader
 
 if TYPE_CHECKING:
+    from sluice.api.console.pulse import Pulse
     from sluice.api.sinks import Sinks
 
 ADMIN_THREADS = 8
@@ -37,6 +38,7 @@ class Service:
     """Belongs to one event loop; everything but the log and the pools is used from it alone."""
 
     sinks: Sinks
+    pulse: Pulse
     """Set by the application, which knows of them."""
 
     def __init__(self, log: LogStore, settings: Settings) -> None:

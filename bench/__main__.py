@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("names", nargs="*", metavar="name", help=", ".join(BENCHES))
     parser.add_argument("--full", action="store_true", help="growth at its full size")
     parser.add_argument("--versions", type=int, help="growth up to this many versions")
-    parser.add_argument("--records", type=int, help="compaction, spark_source: of this many records")
+    parser.add_argument("--records", type=int, help="compaction, spark_source, spark_sink: of this many records")
     parser.add_argument("--keys", type=int, help="with this many keys")
     given = parser.parse_args(arguments)
     names: list[str] = given.names
@@ -66,6 +66,7 @@ def main(arguments: list[str]) -> int:
         "growth": partial(growth.run, full=given.full, versions=given.versions),
         "compaction": partial(compaction.run, given.records, given.keys),
         "spark_source": partial(spark_source.run, given.records),
+        "spark_sink": partial(spark_sink.run, given.records),
     }
     console = Console(width=140)
     unknown = [name for name in names if name not in BENCHES]

@@ -210,6 +210,7 @@ async def run(order: dict[str, Any]) -> dict[str, Any]:
         "first_failure": load.first_failure,
         "own_cores": (time.process_time() - cpu) / took,
         **{f"p{share:g}": percentile(load.latencies, share) for share in (50, 99, 99.9)},
+        **({"latencies": load.latencies} if order.get("latencies") else {}),
     }
 
 

@@ -2,69 +2,63 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.figures import Findings, at_least
-from bench.harness import scratch, seconds
+from bench.harness import scratch
 from bench.http import Process, service
+from bench.spark_session import Spent, session, spent
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PARTITIONS, RECORDS, VALUE_BYTES, ROUNDS = 8, 4_000_000, 100, 3
+PARTITIONS, RECORDS, WARM_RECORDS, VALUE_BYTES, ROUNDS = 8, 10_000_000, 400_000, 100, 3
+PARQUET, DIRECT, HTTP = "Parquet", "sink, to storage", "sink, through the service"
 
 
-def run() -> Findings:
+def run(records: int | None = None) -> Findings:
+    records = records or RECORDS
     findings = Findings(
         "spark_sink",
-        "The Spark sink beside plain Parquet",
-        {"records": RECORDS, "value_bytes": VALUE_BYTES, "partitions": PARTITIONS, "rounds": ROUNDS, "fsync": True},
+        f"The Spark sink beside plain Parquet, {records:,} × {VALUE_BYTES} B records",
+        {"records": records, "value_bytes": VALUE_BYTES, "partitions": PARTITIONS, "rounds": ROUNDS, "fsync": True},
     )
+    found: dict[str, list[Spent]] = {PARQUET: [], DIRECT: [], HTTP: []}
     with scratch() as folder, service(folder / "root", fsync=True) as server, session(folder) as spark:
-        frame = made(spark, folder / "frame")
-        rates: dict[str, list[float]] = {"Parquet": [], "sink, to storage": [], "sink, through the service": []}
-        for number in range(ROUNDS + 1):
-            found = {
-                "Parquet": seconds(lambda n=number: frame.write.parquet(str(folder / f"plain-{n}"))),
-                "sink, to storage": seconds(lambda n=number: written(frame, server, f"direct-{n}", folder / "root")),
-                "sink, through the service": seconds(lambda n=number: written(frame, server, f"http-{n}", None)),
-            }
-            if number:  # the first round warms the virtual machine
-                for name, taken in found.items():
-                    rates[name].append(RECORDS / taken / 1e6)
+        _round(made(spark, folder / "warm", min(records, WARM_RECORDS)), server, folder, "warm-up")
+        frame = made(spark, folder / "frame", records)
+        for number in range(ROUNDS):
+            for name, taken in _round(frame, server, folder, f"round-{number}").items():
+                found[name].append(taken)
+    rates = {name: [records / one.wall / 1e6 for one in rounds] for name, rounds in found.items()}
     for name, rounds in rates.items():
         findings.add(name, "M records/s", rounds)
-    findings.ratio("sink, to storage, of Parquet", rates["sink, to storage"], rates["Parquet"], at_least(0.3))
-    findings.ratio("sink, through the service, of Parquet", rates["sink, through the service"], rates["Parquet"])
+    findings.ratio(f"{DIRECT}, of {PARQUET}", rates[DIRECT], rates[PARQUET], at_least(0.3))
+    findings.ratio(f"{HTTP}, of {PARQUET}", rates[HTTP], rates[PARQUET])
+    for name, taken in found.items():
+        findings.add(f"{name}: CPU of 1 M records", "s", [one.cpu / records * 1e6 for one in taken])
     findings.notes.append("Driver, executors and service share the machine; the service also keeps its WAL and fsyncs.")
+    findings.notes.append("CPU is that of the JVM, its Python workers, the service and this process.")
     return findings
 
 
-@contextmanager
-def session(folder: Path) -> Iterator[SparkSession]:
-    from sluice.conf.settings import SparkSettings
-    from sluice.conf.spark import spark_session
-    from sluice.streaming.source import SluiceDataSource
-
-    extra = {"spark.local.dir": str(folder / "spark"), "spark.sql.warehouse.dir": str(folder / "warehouse")}
-    cores = min(2, os.cpu_count() or 2)
-    spark = spark_session(SparkSettings(driver_memory="2g", master=f"local[{cores}]"), "sluice-bench", extra)
-    spark.sparkContext.setLogLevel("ERROR")
-    spark.dataSource.register(SluiceDataSource)
-    try:
-        yield spark
-    finally:
-        spark.stop()
+def _round(frame: DataFrame, server: Process, folder: Path, name: str) -> dict[str, Spent]:
+    plain = folder / f"plain-{name}"
+    taken = {
+        PARQUET: spent(lambda: frame.write.parquet(str(plain))),
+        DIRECT: spent(lambda: written(frame, server, f"direct-{name}", folder / "root")),
+        HTTP: spent(lambda: written(frame, server, f"http-{name}", None)),
+    }
+    shutil.rmtree(plain)
+    return taken
 
 
-def made(spark: SparkSession, folder: Path) -> DataFrame:
+def made(spark: SparkSession, folder: Path, records: int) -> DataFrame:
     """Rows that do not compress to nothing, read from disk by both sides."""
     digits = f"rpad(concat(sha2(cast(id as string), 256), id), {VALUE_BYTES}, 'x')"
-    spark.range(0, RECORDS, 1, PARTITIONS).selectExpr(f"{digits} AS value").write.parquet(str(folder))
+    spark.range(0, records, 1, PARTITIONS).selectExpr(f"{digits} AS value").write.parquet(str(folder))
     return spark.read.parquet(str(folder))
 
 

@@ -426,6 +426,14 @@ class ServerSettings:
         minimum=SECOND,
         maximum=10 * MINUTE,
     )
+    console_enable: bool = setting("console.enable", True, "Serve the web console at /console.")
+    console_max_streams: int = setting(
+        "console.max.streams",
+        100,
+        "Pages of the console that may be kept up to date at once; further ones are answered 429.",
+        minimum=1,
+        maximum=10_000,
+    )
     ingest_hooks_allowed: str = setting(
         "ingest.hooks.allowed",
         "",

@@ -48,7 +48,7 @@ from sluice.log_store.catalog import METADATA_REF
 from sluice.log_store.catalog_state import CatalogState
 from sluice.log_store.catalog_states import MetadataStates
 from sluice.log_store.claims import newest_claim
-from sluice.log_store.engine import CLUSTER_FILE
+from sluice.log_store.cluster_file import CLUSTER_FILE
 from sluice.log_store.errors import InvalidRequest, ResourceNotFound, StorageError
 from sluice.log_store.inspection import stored_catalog
 from sluice.log_store.store import Store, StoreConflict, StoreNotFound

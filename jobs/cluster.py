@@ -21,7 +21,8 @@ from sluice.jobs.led_cluster import OfflineCluster, OnlineCluster
 from sluice.jobs.stored_cluster import Expired, StoredCluster, StoreSpec, Swept, Target
 from sluice.log_store.claims import MAINTENANCE, SERVICE, Claim, newest_claim, renewal_of
 from sluice.log_store.clock import Clock, SystemClock, WallGuard
-from sluice.log_store.engine import CLUSTER_FILE, LogStore
+from sluice.log_store.cluster_file import CLUSTER_FILE
+from sluice.log_store.engine import LogStore
 from sluice.log_store.errors import InvalidRequest, NotLeader, ResourceNotFound
 from sluice.log_store.store import Store, StoreNotFound, open_store
 from sluice.streaming.http_client import Connection, RetryPolicy

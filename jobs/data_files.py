@@ -11,9 +11,6 @@ from sluice.log_store.delta_log import DataFile
 from sluice.log_store.parquet import FileEncoder
 from sluice.log_store.store import Store
 
-WRITE_BYTES = 8 * 1024 * 1024
-"""Rows gathered for one write, as Arrow: a few row groups."""
-
 
 def data_file_name(base_offset: int, epoch: int) -> str:
     return f"{base_offset:020d}-{epoch}-{uuid.uuid4().hex}.parquet"
@@ -28,26 +25,12 @@ def write_data_file(
     codec: tuple[str, int | None],
     now_ms: int,
     tags: Mapping[str, str] | None = None,
-    write_bytes: int = WRITE_BYTES,
 ) -> DataFile | None:
     """Write rows that come in offset order as one file of a partition; None if there are none.
 
     Nobody knows the file until a plan names it: one that is left behind by a kill is an orphan, and goes with them.
     """
-    encoder = FileEncoder(*codec)
-    waiting: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        waiting.append(batch)
-        size += batch.nbytes
-        if size >= write_bytes:
-            encoder.write(pa.Table.from_batches(waiting))
-            waiting, size = [], 0
-    if waiting:
-        encoder.write(pa.Table.from_batches(waiting))
-    encoded = encoder.finish()
+    encoded = FileEncoder(*codec).write_all(batches)
     if not encoded.records:
         return None
     name = data_file_name(encoded.base_offset, epoch)

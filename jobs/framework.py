@@ -19,6 +19,7 @@ import logging
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -97,7 +98,7 @@ class Job(Protocol):
     selects_partitions: bool
     """Whether it takes `--topic` and `--partition`."""
     reads_only: bool
-    """It never writes to the root, not even a lease or its report: it may run where only reading is allowed."""
+    """It needs no leader and no lease, and may run where only reading is allowed: its report is then not kept."""
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Add the options that only this job has."""
@@ -164,16 +165,12 @@ def run_job(
             output.plan(job.name, intent)
             report.planned = len(intent.steps)
             return report
-        if job.reads_only:
+        with nullcontext() if job.reads_only else Lease(cluster.store, clock, job.name) as lease:
+            context.lease = lease
+            mark_running(cluster.store, report, needed=not job.reads_only)
             _run(job, context)
             report.seconds = round(clock.boottime() - began, 3)
-        else:
-            with Lease(cluster.store, clock, job.name) as lease:
-                context.lease = lease
-                mark_running(cluster.store, report)
-                _run(job, context)
-                report.seconds = round(clock.boottime() - began, 3)
-                store_report(cluster.store, report)
+            store_report(cluster.store, report, needed=not job.reads_only)
     output.report(report)
     return report
 
@@ -198,8 +195,7 @@ def _run(job: Job, context: JobContext) -> None:
     except BaseException as error:
         # A bug, or Spark: it leaves as it is, and the status must not show the run before it.
         report.outcome, report.error = FAILED, f"{type(error).__name__}: {error}"[:2_000]
-        if not job.reads_only:
-            store_report(context.cluster.store, report)
+        store_report(context.cluster.store, report, needed=not job.reads_only)
         raise
 
 

@@ -8,7 +8,6 @@ safe: that is what the checks of a plan are for (R-7). So its old numbers may be
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import re
@@ -16,7 +15,6 @@ import threading
 import uuid
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from types import TracebackType
 
 import msgspec
@@ -24,6 +22,7 @@ import msgspec
 from sluice.log_store.clock import Clock
 from sluice.log_store.commit import put_version
 from sluice.log_store.errors import SluiceError, StorageError, TransientError
+from sluice.log_store.file_lock import FileLock
 from sluice.log_store.store import Store, StoreNotFound
 
 _log = logging.getLogger(__name__)
@@ -84,7 +83,8 @@ class Lease:
         self._renew_s, self._timeout_s = renew_s, timeout_s
         self._stop = threading.Event()
         self._lost = threading.Event()
-        self._lock = _FileLock(store.local_path, self._folder)
+        # Shows a killed holder at once; on a root that is no folder it can never be held.
+        self._lock = FileLock(None if store.local_path is None else store.local_path / self._folder / "lock")
         self._count = 0
         self._renewed_at = 0.0
         self._thread: threading.Thread | None = None
@@ -216,35 +216,6 @@ class Lease:
             return msgspec.json.decode(self._store.get(f"{self._folder}/{number:020d}.renewal"), type=_Renewal)
         except (StoreNotFound, msgspec.DecodeError):
             return _Renewal()
-
-
-class _FileLock:
-    """Lets a killed holder be seen at once on a local root; elsewhere it can never be held."""
-
-    def __init__(self, root: Path | None, folder: str) -> None:
-        self._path = None if root is None else root / folder / "lock"
-        self._fd: int | None = None
-
-    def acquire(self) -> bool:
-        if self._path is None:
-            return False
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            fd = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise StorageError(f"cannot open {self._path}: {error.strerror}", errno=error.errno) from error
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(fd)
-            return False
-        self._fd = fd
-        return True
-
-    def release(self) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
 
 
 def _held(key: str, holder: Holder) -> LeaseHeld:

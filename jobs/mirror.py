@@ -13,14 +13,15 @@ import argparse
 import json
 import logging
 import tempfile
-from dataclasses import dataclass, replace
+import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sluice.conf.settings import Settings, load_settings
 from sluice.jobs.cluster import OfflineCluster, OnlineCluster, StoredCluster, open_cluster
 from sluice.jobs.framework import BaseJob, JobContext
-from sluice.jobs.mirror_plans import CONFIG, SourceLog, check_copy, mirror_plan, source_name, starting_offset
+from sluice.jobs.mirror_plans import CONFIG, Pair, SourceLog, check_copy, mirror_plan, source_name, starting_offset
 from sluice.jobs.mirror_writing import RESULT, BatchWriter, CopyTarget, read_result
 from sluice.jobs.work import Intent, Line, Step
 from sluice.log_store.catalog_state import TopicMeta
@@ -29,7 +30,6 @@ from sluice.log_store.delta_log import DataFile
 from sluice.log_store.errors import InvalidRequest, SluiceError, StorageError
 from sluice.log_store.partition_state import PartitionState
 from sluice.log_store.topic import codec
-from sluice.log_store.values import PartitionRef
 from sluice.streaming.http_paths import topic_path
 
 if TYPE_CHECKING:
@@ -37,15 +37,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 POLL_S = 1
+LOOK_S = 10.0
+"""How often a run without end looks for what its query cannot see."""
 INTERVAL = "2 seconds"
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """One partition of the source and its copy."""
-
-    source: PartitionRef
-    copy: PartitionRef
 
 
 class Mirror(BaseJob):
@@ -91,8 +85,10 @@ class Mirror(BaseJob):
     def act(self, context: JobContext, _intent: Intent) -> None:
         source = _source(context)
         run = MirrorRun(context, source)
+        most = context.options.max_records
         run.prepare()
-        run.stream(context.spark(), continuous=context.options.continuous, most=context.options.max_records)
+        while run.stream(context.spark(), continuous=context.options.continuous, most=most):
+            run.prepare()  # the source has topics or partitions that the query does not know
         run.follow_starts()
 
 
@@ -102,7 +98,11 @@ class MirrorRun:
         self._cluster = context.cluster
         self._source = source
         self._pairs: dict[tuple[str, int], Pair] = {}
-        self._errors: list[SluiceError] = []
+        self._errors: list[Exception] = []
+        self._committing = threading.Lock()
+        """Batches come on a thread of Spark's; log starts are followed between them."""
+        self._pause = threading.Event()
+        self._looked_at = context.clock.boottime()
 
     # --- topics ----------------------------------------------------------------------------------
 
@@ -143,15 +143,24 @@ class MirrorRun:
 
     # --- rows --------------------------------------------------------------------------------------
 
-    def stream(self, spark: SparkSession, *, continuous: bool, most: int | None) -> None:
+    def stream(self, spark: SparkSession, *, continuous: bool, most: int | None) -> bool:
+        """Until all is copied, or without end; True when it must be started anew for what the source has gained."""
         from pyspark.errors import StreamingQueryException  # only where Spark is
 
+        from sluice.streaming.source import SluiceDataSource
+
+        spark.dataSource.register(SluiceDataSource)  # wherever this process was started
         starts: dict[str, dict[str, int]] = {}
         for (topic, number), pair in self._pairs.items():
             ours, theirs = self._cluster.load(pair.copy), SourceLog.of(self._source.load(pair.source))
             starts.setdefault(topic, {})[str(number)] = starting_offset(ours, theirs)
-        if not starts:
-            return
+        if not starts and not continuous:
+            return False
+        while not starts:  # --continuous on a source without topics
+            self._context.check()
+            if self._has_grown():
+                return True
+            self._pause.wait(POLL_S)
         reader = spark.readStream.format("sluice").options(**_source_options(self._source.settings))
         reader = reader.option("subscribe", ",".join(starts)).option("startingOffsets", json.dumps(starts))
         # What the source deletes before it was read is a gap of the copy too.
@@ -165,16 +174,35 @@ class MirrorRun:
             try:
                 while not query.awaitTermination(POLL_S):
                     self._context.check()
+                    if continuous and self._looked_around():
+                        return True
             except StreamingQueryException as error:
+                self._context.check()  # a batch that was told to stop fails as any other
                 # Spark tells of a failed batch in many words; what was refused is said better by who refused it.
-                raise self._errors[0] if self._errors else StorageError(_first_line(error)) from error
+                raise _as_ours(self._errors[0] if self._errors else error) from error
             finally:
                 query.stop()
+        return False
+
+    def _looked_around(self) -> bool:
+        """Now and then: follow log starts where no rows come, and see whether the source has gained partitions."""
+        now = self._context.clock.boottime()
+        if now - self._looked_at < LOOK_S:
+            return False
+        self._looked_at = now
+        self.follow_starts()
+        return self._has_grown()
+
+    def _has_grown(self) -> bool:
+        """Or is another incarnation of a topic, which `prepare` refuses."""
+        there = {meta.partition(n) for meta in _chosen(self._context, self._source) for n in range(meta.partitions)}
+        return bool(there - {pair.source for pair in self._pairs.values()})
 
     def _batch(self, rows: DataFrame, _number: int) -> None:
         try:
-            self._copy(rows)
-        except SluiceError as error:
+            with self._committing:
+                self._copy(rows)
+        except Exception as error:
             self._errors.append(error)
             raise
 
@@ -216,9 +244,10 @@ class MirrorRun:
 
     def follow_starts(self) -> None:
         """The source's retention moves its log starts, also where no new rows come."""
-        for where, pair in self._pairs.items():
-            self._context.check()
-            self._commit(where, *self._logs(pair), [])
+        with self._committing:
+            for where, pair in self._pairs.items():
+                self._context.check()
+                self._commit(where, *self._logs(pair), [])
 
 
 def _source(context: JobContext) -> StoredCluster:
@@ -248,9 +277,10 @@ def _source_options(settings: Settings) -> dict[str, Any]:
     return {"path": storage.root} | {f"{STORAGE_PREFIX}{name}": value for name, value in storage.options.items()}
 
 
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return f"the stream failed: {lines[0][:500]}"
+def _as_ours(error: Exception) -> SluiceError:
+    if isinstance(error, SluiceError):
+        return error
+    return StorageError(f"the stream failed: {type(error).__name__}: {' '.join(str(error).split())[:1_000]}")
 
 
 JOB = Mirror()

@@ -15,8 +15,17 @@ from sluice.log_store.delta_log import DataFile
 from sluice.log_store.errors import PlanRefused
 from sluice.log_store.partition_state import PartitionState
 from sluice.log_store.plans import Plan, PlanKind
+from sluice.log_store.values import PartitionRef
 
 CONFIG = "mirror.source"
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One partition of the source and its copy."""
+
+    source: PartitionRef
+    copy: PartitionRef
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import msgspec
 from sluice.jobs.backup_copy import THREADS, Copied, copy_files
 from sluice.jobs.backup_manifest import Manifest
 from sluice.log_store.claims import CLAIMS, MAINTENANCE, Claim, Renewal, RootLock
-from sluice.log_store.engine import CLUSTER_FILE, CLUSTER_FORMAT
+from sluice.log_store.cluster_file import CLUSTER_FILE, CLUSTER_FORMAT
 from sluice.log_store.errors import InvalidRequest, NotLeader
 from sluice.log_store.store import Store, StoreConflict, StoreNotFound
 

@@ -20,20 +20,24 @@ STORED_ROWS = 200
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
 
 
-def mark_running(store: Store, report: Report) -> None:
+def mark_running(store: Store, report: Report, *, needed: bool = True) -> None:
     """For `status`: a run that is killed leaves this, and is shown as begun and never ended."""
     try:
         store.replace(f"{FOLDER}/{report.job}/running.json", msgspec.json.encode(report.to_json()))
     except StorageError as error:
-        _log.warning("the start of %s could not be noted: %s", report.job, error)
+        _log.log(_level(needed), "the start of %s could not be noted: %s", report.job, error)
+
+
+def _level(needed: bool) -> int:
+    return logging.WARNING if needed else logging.INFO
 
 
 def running(store: Store, job: str) -> dict[str, Any] | None:
     return _read(store, f"{FOLDER}/{job}/running.json")
 
 
-def store_report(store: Store, report: Report) -> None:
-    """A run whose report cannot be stored has run all the same."""
+def store_report(store: Store, report: Report, *, needed: bool = True) -> None:
+    """A run whose report cannot be stored has run all the same. `needed=False`: of one that may not be able to."""
     body = report.to_json()
     if len(report.rows) > STORED_ROWS:
         body["rows"] = report.rows[:STORED_ROWS]
@@ -47,7 +51,7 @@ def store_report(store: Store, report: Report) -> None:
         for item in store.list(f"{folder}/history")[:-HISTORY]:
             store.delete(f"{folder}/history/{item.name}")
     except StorageError as error:
-        _log.warning("the report of %s could not be stored: %s", report.job, error)
+        _log.log(_level(needed), "the report of %s could not be stored: %s", report.job, error)
 
 
 def last_report(store: Store, job: str) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from sluice.log_store.catalog import METADATA_REF
 from sluice.log_store.catalog_state import CatalogState
 from sluice.log_store.catalog_states import MetadataStates
 from sluice.log_store.claims import CLAIMS, Claim
-from sluice.log_store.engine import CLUSTER_FILE, CLUSTER_FORMAT
+from sluice.log_store.cluster_file import CLUSTER_FILE, CLUSTER_FORMAT
 from sluice.log_store.errors import SluiceError
 from sluice.log_store.partition_state import PartitionState
 from sluice.log_store.store import Store, StoreNotFound
@@ -132,7 +132,8 @@ def check_groups(
     partitions: int,
     bounds: Mapping[TopicPartition, Bounds],
 ) -> Iterator[Finding]:
-    """Groups live in the partition that their id chooses; no commit lies past the end of its log (I-1)."""
+    """Groups live in the partition that their id chooses. Any offset may be committed, as in Kafka; one past the end of
+    its log is worth knowing: the log may have been put back from an older copy."""
     for group_id, stored in groups.items():
         home = partition_of_group(group_id, partitions)
         if home != where.partition:
@@ -144,9 +145,12 @@ def check_groups(
             if known is None or known.topic_id != committed.topic_id:
                 text = f"group {group_id!r} has a commit for a topic that is gone: it counts for nothing (R-8)"
                 yield notice("R-8", text, **place)
-            elif not 0 <= committed.offset <= known.end:
-                text = f"group {group_id!r} committed {committed.offset}, the log ends at {known.end}"
-                yield Finding("I-1", text, **place)  # type: ignore[arg-type]
+            elif committed.offset < 0:
+                text = f"group {group_id!r} committed {committed.offset}, which is no offset"
+                yield Finding("section 6", text, **place)  # type: ignore[arg-type]
+            elif committed.offset > known.end:
+                text = f"group {group_id!r} committed {committed.offset}, past the end of the log at {known.end}"
+                yield notice("section 6", text, **place)
 
 
 def bounds_of(pairs: Sequence[tuple[PartitionRef, PartitionState]]) -> dict[TopicPartition, Bounds]:

@@ -236,6 +236,13 @@ def really_missing(store: Store, ref: PartitionRef, names: Sequence[str]) -> lis
     return [name for name in names if name in live and not _exists(store, f"{ref.folder}/{name}")]
 
 
+def moved_on(store: Store, evidence: Evidence) -> bool:
+    """Files of the pinned version are gone because a later one removed them: whoever could not read them is right."""
+    listed = {item.name for item in store.list(evidence.ref.folder)}
+    gone = [file.path for file in evidence.state.files if file.path not in listed]
+    return bool(gone) and not really_missing(store, evidence.ref, gone)
+
+
 def _exists(store: Store, path: str) -> bool:
     try:
         store.stat(path)

@@ -13,7 +13,7 @@ from sluice.jobs.verify_partition import Evidence, gather, really_missing
 from sluice.jobs.verify_workers import Workers
 from sluice.log_store.catalog import METADATA_REF
 from sluice.log_store.catalog_state import CatalogState
-from sluice.log_store.engine import CLUSTER_FILE
+from sluice.log_store.cluster_file import CLUSTER_FILE
 from sluice.log_store.errors import ResourceNotFound
 from sluice.log_store.file_rows import FileVanished
 from sluice.log_store.store import Store, StoreNotFound

@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from sluice.jobs.cluster import StoreSpec
 from sluice.jobs.verify_facts import FileFacts
 from sluice.jobs.verify_findings import Finding, notice, placed
-from sluice.jobs.verify_partition import Evidence, gather, really_missing
+from sluice.jobs.verify_partition import Evidence, gather, moved_on
 from sluice.jobs.verify_rows import cleaned_range, delta_rs_batches, keys_found, null_keys_found, our_batches
 from sluice.jobs.verify_workers import Bundle, Compared, Facts, bundles, read_bundle
 from sluice.log_store.delta_log import DataFile
+from sluice.log_store.reader import scan as scan_files
 from sluice.log_store.records import RECORD_SCHEMA
 from sluice.log_store.store import Store
 from sluice.log_store.values import PartitionRef
@@ -53,6 +53,16 @@ class Scan(NamedTuple):
     folder: str
     version: int
     files: tuple[DataFile, ...] = ()
+
+
+class KeyScan(NamedTuple):
+    """Keys of some files of a compacted part."""
+
+    label: int
+    folder: str
+    files: tuple[DataFile, ...]
+    start: int
+    end: int
 
 
 class Checksum(NamedTuple):
@@ -118,13 +128,10 @@ class SparkWorkers:
         try:
             findings += self._compare([evidence])
         except Exception as error:  # noqa: BLE001 - whatever a stock reader raises is an answer
-            names = [file.path for file in evidence.state.files]
-            listed = {item.name for item in self._store.list(evidence.ref.folder)}
-            gone = [name for name in names if name not in listed]
-            if gone and not really_missing(self._store, evidence.ref, gone):
+            if moved_on(self._store, evidence):
                 vanished.append(evidence.ref)
                 return
-            text = f"a stock reader cannot read it: {_first_line(error)}"
+            text = f"a stock reader cannot read it: {_shortly(error)}"
             findings += placed([Finding("I-11", text, version=evidence.state.version)], evidence.ref)
 
     def _compare(self, evidences: Sequence[Evidence]) -> list[Finding]:
@@ -133,7 +140,7 @@ class SparkWorkers:
         for label, evidence in enumerate(evidences):
             try:
                 tables[label] = self._delta_table(evidence)
-            except PySparkException as error:
+            except Exception as error:  # of PySpark, or of the gateway to the JVM
                 if not _no_file_system(error):
                     raise
                 text = "Spark has no file system for this root (hadoop-aws or alike): not compared with delta-spark"
@@ -145,7 +152,7 @@ class SparkWorkers:
             for reader in readers:
                 theirs = sums.get((label, reader), _EMPTY)
                 findings += placed(check_checksums(reader, ours, theirs, evidence.state.version), evidence.ref)
-        for label, found in self._cleaned(evidences, tables):
+        for label, found in self._cleaned(evidences):
             findings += placed(found, evidences[label].ref)
         return findings
 
@@ -180,17 +187,20 @@ class SparkWorkers:
         )
         return {(row["label"], row["reader"]): Checksum(row["rows"], str(row["digest"])) for row in summed.collect()}
 
-    def _cleaned(
-        self, evidences: Sequence[Evidence], tables: Mapping[int, DataFrame]
-    ) -> Iterator[tuple[int, list[Finding]]]:
-        keys: DataFrame | None = None
-        for label, table in tables.items():
-            if (cleaned := cleaned_range(evidences[label].state)) is not None:
-                part = table.where(f"offset >= {cleaned[0]} AND offset < {cleaned[1]}")
-                part = part.select(sql.lit(label).alias("label"), "key", "offset")
-                keys = part if keys is None else keys.union(part)
-        if keys is None:
+    def _cleaned(self, evidences: Sequence[Evidence]) -> Iterator[tuple[int, list[Finding]]]:
+        """Keys that stand twice, by our own reader: Spark need not know the file system of the root."""
+        scans = [scan for label, evidence in enumerate(evidences) for scan in _key_scans(label, evidence)]
+        if not scans:
             return
+        spec = self._spec
+
+        def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            store = spec.open()
+            for batch in batches:
+                for item in batch.column(0).to_pylist():
+                    yield from _keys(store, pickle.loads(item))  # noqa: S301 - written by our own driver
+
+        keys = self._items(scans).mapInArrow(read, "label int, offset bigint, key binary")
         counted = keys.groupBy("label", "key").agg(
             sql.count("*").alias("offset_count"),
             sql.min("offset").alias("offset_min"),
@@ -223,6 +233,23 @@ def _scans(label: int, evidence: Evidence) -> Iterator[Scan]:
         yield Scan(label, OURS, folder, version, tuple(files[path] for path in bundle.paths))
 
 
+def _key_scans(label: int, evidence: Evidence) -> Iterator[KeyScan]:
+    if (cleaned := cleaned_range(evidence.state)) is None:
+        return
+    files = {file.path: file for file in evidence.state.files}
+    for bundle in bundles([evidence]):
+        inside = [files[path] for path in bundle.paths if files[path].base_offset < cleaned[1]]
+        if inside:
+            yield KeyScan(label, evidence.ref.folder, tuple(inside), *cleaned)
+
+
+def _keys(store: Store, scan: KeyScan) -> Iterator[pa.RecordBatch]:
+    for batch in scan_files(store, scan.folder, scan.files, scan.start, scan.end, columns=["offset", "key"]):
+        label = pa.nulls(batch.num_rows, pa.int32()).fill_null(scan.label)
+        columns = [label, batch.column("offset"), batch.column("key")]
+        yield pa.record_batch(columns, names=["label", "offset", "key"])
+
+
 def _read(store: Store, bundle: Bundle) -> tuple[str, list[FileFacts]]:
     return bundle.folder, read_bundle(store, bundle)
 
@@ -242,5 +269,6 @@ def _no_file_system(error: Exception) -> bool:
     return "No FileSystem for scheme" in str(error) or "S3AFileSystem" in str(error)
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+def _shortly(error: Exception) -> str:
+    """The first line of what comes from the JVM does not say what happened."""
+    return " ".join(str(error).split())[:300] or type(error).__name__

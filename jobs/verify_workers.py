@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from sluice.jobs.verify_facts import FileFacts, RowSums, file_facts
 from sluice.jobs.verify_findings import Finding, placed
-from sluice.jobs.verify_partition import Evidence, gather
+from sluice.jobs.verify_partition import Evidence, gather, moved_on
 from sluice.jobs.verify_rows import check_cleaned, check_sums, delta_rs_batches, sums_of
 from sluice.log_store.errors import SluiceError
 from sluice.log_store.file_rows import FileVanished
@@ -29,6 +29,10 @@ class Bundle(NamedTuple):
 
     folder: str
     paths: tuple[str, ...]
+
+
+class StockReaderLost(Exception):
+    """delta-rs met a file that was removed and deleted meanwhile."""
 
 
 class Compared(NamedTuple):
@@ -68,7 +72,7 @@ class LocalWorkers:
         for evidence in evidences:
             try:
                 found = list(compare_one(self._store, evidence, facts[evidence.ref.folder]))
-            except FileVanished:
+            except (FileVanished, StockReaderLost):
                 vanished.append(evidence.ref)
             else:
                 findings += placed(found, evidence.ref)
@@ -91,7 +95,9 @@ def compare_one(store: Store, evidence: Evidence, facts: Facts) -> Iterator[Find
         theirs = sums_of(delta_rs_batches(store, folder, state.version))
     except SluiceError:
         raise
-    except Exception as error:  # noqa: BLE001 - delta-rs and DataFusion raise what they like; each is an answer here
+    except Exception as error:  # delta-rs and DataFusion raise what they like; each is an answer here
+        if moved_on(store, evidence):
+            raise StockReaderLost from error
         yield Finding("I-11", f"delta-rs cannot read it: {' '.join(str(error).split())[:300]}", version=state.version)
         return
     yield from check_sums("delta-rs", ours, theirs, state.version)

@@ -12,7 +12,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from sluice.log_store.errors import InvalidRequest, InvalidTimestamp, Overloaded, StorageError
+from sluice.log_store.errors import InvalidRequest, InvalidTimestamp, Overloaded, StorageError, WalFull
 from sluice.log_store.partition_state import PartitionState
 from sluice.log_store.pending import Acks, AppendResult, Logged, Pending, Waiter
 from sluice.log_store.producers import ProducerWindows
@@ -84,8 +84,8 @@ class AppendQueue:
         limit = WAL_SOFT_LIMIT if acks is Acks.LEADER else WAL_HARD_LIMIT
         if wal.fill > limit or not wal.has_room(size):
             if (trouble := wal.trouble) is not None:
-                raise Overloaded(f"the write-ahead log cannot be written: {trouble}", retry_after_s=1)
-            raise Overloaded("the write-ahead log is full: storage is slower than produce", retry_after_s=1)
+                raise WalFull(f"the write-ahead log cannot be written: {trouble}", retry_after_s=1)
+            raise WalFull("the write-ahead log is full: storage is slower than produce", retry_after_s=1)
 
     def accept(
         self,

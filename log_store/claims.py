@@ -8,7 +8,6 @@ holder is dead.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import threading
@@ -24,7 +23,7 @@ from sluice.conf.settings import ClusterSettings
 from sluice.log_store.clock import Clock
 from sluice.log_store.commit import put_version
 from sluice.log_store.errors import NotLeader, StorageError
-from sluice.log_store.os_files import explain
+from sluice.log_store.file_lock import FileLock
 from sluice.log_store.store import Store, StoreNotFound
 
 CLAIMS = "_sluice/claims"
@@ -80,37 +79,11 @@ def _renewal_path(epoch: int) -> str:
     return f"{CLAIMS}/{epoch:020d}.renewal"
 
 
-class RootLock:
+class RootLock(FileLock):
     """The file lock of a local root; on other roots it can never be held."""
 
     def __init__(self, root: Path | None) -> None:
-        self._path = None if root is None else root / "_sluice" / "leader.lock"
-        self._fd: int | None = None
-
-    @property
-    def held(self) -> bool:
-        return self._fd is not None
-
-    def acquire(self) -> bool:
-        if self._path is None or self._fd is not None:
-            return self.held
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            fd = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise StorageError(f"cannot open {self._path}: {explain(error)}", errno=error.errno) from error
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(fd)
-            return False
-        self._fd = fd
-        return True
-
-    def release(self) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        super().__init__(None if root is None else root / "_sluice" / "leader.lock")
 
 
 class Leadership:

@@ -25,8 +25,6 @@ from sluice.log_store.parquet import FileEncoder
 from sluice.log_store.store import Store
 from sluice.log_store.topic import TopicConfig, codec
 
-WRITE_BYTES = 8 * 1024 * 1024
-"""Rows gathered for one write, as Arrow; a few row groups."""
 SKIPPED_OFFSETS = 50_000
 """Offsets in a row, none of which stays, that are worth skipping: several row groups."""
 
@@ -147,10 +145,7 @@ def clean_group(store: Store, job: Cleaning, group: FileGroup, verdict: Verdict)
     if not _changes(store, job, group, own):
         return Cleaned(inputs=inputs)
     rewrite = _Rewrite(job, group, own)
-    encoder = FileEncoder(*codec(job.compression))
-    for table in _in_writes(rewrite.rows(store)):
-        encoder.write(table)
-    encoded = encoder.finish()
+    encoded = FileEncoder(*codec(job.compression)).write_all(rewrite.rows(store))
     if not encoded.records:
         return _changed(before, (), expired=rewrite.expired)
     name = f"{encoded.base_offset:020d}-{job.epoch}-{uuid.uuid4().hex}.parquet"
@@ -253,16 +248,3 @@ class _Rewrite:
         self.spans.add(offsets[places[~expired]], horizons[~expired])
         self.stamped += int(new.sum())
         self.expired += int(expired.sum())
-
-
-def _in_writes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    waiting: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        waiting.append(batch)
-        size += batch.nbytes
-        if size >= WRITE_BYTES:
-            yield pa.Table.from_batches(waiting)
-            waiting, size = [], 0
-    if waiting:
-        yield pa.Table.from_batches(waiting)

@@ -13,10 +13,8 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from itertools import chain
 from types import TracebackType
 
-import msgspec
 import pyarrow as pa
 
 from sluice.conf.settings import Settings
@@ -25,28 +23,30 @@ from sluice.log_store.catalog import METADATA_CONFIG, METADATA_REF, Catalog
 from sluice.log_store.catalog_state import CatalogLimits, CatalogState, Change, TopicMeta, parse_mode
 from sluice.log_store.claims import SERVICE, claim_leadership
 from sluice.log_store.clock import Clock, SystemClock, WallGuard
+from sluice.log_store.cluster_file import cluster_id_of
 from sluice.log_store.deletion import delete_records
-from sluice.log_store.errors import InvalidTopic, NotLeader, SluiceError, StorageError, UnsupportedFormat
-from sluice.log_store.partition import NO_WAL, PartitionLog
+from sluice.log_store.errors import InvalidTopic, SluiceError, StorageError
+from sluice.log_store.partition import PartitionLog
+from sluice.log_store.partition_core import NO_WAL
 from sluice.log_store.partition_reads import PartitionReads
 from sluice.log_store.pending import Acks, AppendResult
 from sluice.log_store.plans import Plan
-from sluice.log_store.recovery import Finding, Report, recover_wal, repair_tail
+from sluice.log_store.recovery import Report
 from sluice.log_store.retention_keeper import RetentionKeeper
 from sluice.log_store.runtime import Runtime
 from sluice.log_store.scheduler import Scheduler
-from sluice.log_store.store import Store, StoreConflict, open_store
+from sluice.log_store.start_up import StartUp
+from sluice.log_store.store import Store, open_store
 from sluice.log_store.tail_cache import TailCache
 from sluice.log_store.topic import ConfigChange, TopicConfig
 from sluice.log_store.topic_log import Split, TopicAppend, TopicLog
-from sluice.log_store.values import OffsetRange, PartitionRef, ProducerStamp
+from sluice.log_store.values import PartitionRef, ProducerStamp
 from sluice.log_store.wal import Wal
 from sluice.log_store.wal_home import open_wals
-from sluice.log_store.wal_values import PartitionKey, SyncPoint, WalStalled
+from sluice.log_store.wal_values import PartitionKey, WalStalled
 
 _log = logging.getLogger(__name__)
 OBJECT_STORE_COMMITS = 16
-CLUSTER_FILE, CLUSTER_FORMAT = "_sluice/cluster.json", 1
 DRAIN_TIMEOUT_S = 30.0
 
 
@@ -58,18 +58,16 @@ class LogStore:
         self.cluster_id = cluster_id
         self.settings = settings
         self.report = Report()
-        self._other_wals = other_wals
-        self._synced: dict[PartitionKey, SyncPoint] = {}
-        self._in_wals: dict[PartitionKey, OffsetRange] = {}
         self._lock = threading.Lock()
-        self._partitions: dict[tuple[str, int], PartitionLog] = {}
+        self._partitions: dict[PartitionKey, PartitionLog] = {}
+        self._start_up = StartUp(runtime, other_wals, self.report, self._partitions)
         self._topic_logs: dict[str, TopicLog] = {}
         self._closed = False
         self.on_topic_deleted: list[Callable[[TopicMeta], None]] = []
         """Called with each topic that was deleted; must be short."""
         self.background = Background(runtime, self.report.add, settings.wal.sync_interval_ms / 1000)
         runtime.on_dirty = self.background.partition_changed
-        runtime.before_open = self._repair_before_open
+        runtime.before_open = self._start_up.repair_before_open
         if runtime.wal is not None:
             runtime.wal.on_stall(self._on_wal_stalled)
         limits = CatalogLimits(settings.topics.num_partitions, settings.topics.cluster_max_partitions)
@@ -103,7 +101,7 @@ class LogStore:
         settings, clock = settings or Settings(), clock or SystemClock()
         storage = settings.storage
         store = store or open_store(storage.root, fsync=storage.fsync, storage_options=storage.options)
-        cluster_id = _cluster_id(store, clock)
+        cluster_id = cluster_id_of(store, clock)
         wals: list[Wal] = []
 
         def own_wal() -> str:
@@ -141,67 +139,11 @@ class LogStore:
         return log
 
     def _recover(self) -> None:
-        """The catalog first, because it says which of the other WAL entries still belong to a topic."""
-        self._survey_wals()
-        for wal in self._wals():
-            for damage in wal.recovered.findings:
-                self.report.add(Finding(f"WAL {damage.file}", str(damage), f"severity {damage.severity}"))
-            recover_wal(wal, self.runtime.store, self.report, self._partition_of, lambda ref: ref == METADATA_REF)
-        self.catalog.replay()
-        for wal in self._wals():
-            recover_wal(wal, self.runtime.store, self.report, self._partition_of, lambda ref: ref != METADATA_REF)
-        with suppress(WalStalled):  # its disk is full: it is cut later, and until then produce is refused
-            self.background.sync_all()
-        for wal in self._other_wals:
-            self._retire(wal)
-        self._other_wals = []
-        if self.runtime.wal is not None:
-            # An entry of a full WAL is a few hundred bytes of index; `_synced` and `_in_wals` hold what is needed.
-            self.runtime.wal.forget_recovered()
+        self._start_up.recover(self._partition_of, self.catalog.replay, self.background.sync_all)
         if self.runtime.leadership.claim.purpose == SERVICE:
             for meta in self.catalog.state.to_purge():
                 self._purge_later(meta)
             self.retention.start()
-
-    def _survey_wals(self) -> None:
-        """What all WALs together know of each partition. What one calls synced is synced, whoever leads now."""
-        for wal in self._wals():
-            scan = wal.recovered
-            for key, point in scan.sync_points.items():
-                known = self._synced.get(key)
-                self._synced[key] = point if known is None or point.version > known.version else known
-            for entry in chain(*scan.entries.values(), *(file.entries for file in scan.parked)):
-                key = (entry.ref.topic_id, entry.ref.partition)
-                held = self._in_wals.get(key, OffsetRange(entry.base_offset, entry.end_offset))
-                self._in_wals[key] = OffsetRange(min(held.start, entry.base_offset), max(held.end, entry.end_offset))
-
-    def _wals(self) -> list[Wal]:
-        """The newest leader's first: what it appended stands, and an older tail at the same offsets is set aside."""
-        wals = [wal for wal in (self.runtime.wal, *self._other_wals) if wal is not None]
-        return sorted(wals, key=_newest_epoch, reverse=True)
-
-    def _retire(self, wal: Wal) -> None:
-        """A WAL of a dead process: what it held is committed, synced or set aside by now."""
-        for key in wal.recovered.entries:
-            partition = self._partitions.get(key)
-            if partition is not None and partition.problem is None:
-                wal.release(partition.ref)
-        wal.close()
-
-    def _repair_before_open(self, ref: PartitionRef, torn: bool) -> int:
-        """See `Runtime.before_open`. After a clean release only what the WALs hold, or what is torn, needs a look."""
-        key, store = (ref.topic_id, ref.partition), self.runtime.store
-        synced, in_wals = self._synced.get(key), self._in_wals.get(key)
-        reached = synced.version if synced is not None and store.fsync else -1
-        if self.runtime.wal is None:
-            return -1
-        if self.runtime.leadership.after_clean_release and in_wals is None and not torn:
-            return reached
-        try:
-            self.runtime.leadership.confirm(0)
-        except NotLeader:
-            return reached  # what looks torn may be what the new leader is writing: a fenced process only reads
-        return repair_tail(store, ref, synced, in_wals, self.report)
 
     def _partition_of(self, ref: PartitionRef) -> PartitionLog | None:
         if ref == METADATA_REF:
@@ -246,7 +188,7 @@ class LogStore:
         except StorageError as error:
             _log.warning("the last sync failed, the WAL keeps what it covers: %s", error)
             clean = False
-        for wal in self._wals():
+        for wal in self._start_up.wals():
             wal.close()
         runtime.leadership.release(clean=clean)
 
@@ -455,10 +397,6 @@ def _commit_threads(settings: Settings, store: Store) -> int:
     return settings.log.commit_threads or automatic
 
 
-def _newest_epoch(wal: Wal) -> int:
-    return max((entries[-1].epoch for entries in wal.recovered.entries.values()), default=-1)
-
-
 class _ConfigLookup:
     """The topic's present configuration, parsed once per change."""
 
@@ -472,14 +410,3 @@ class _ConfigLookup:
         if current is not None and current is not self._meta:
             self._meta, self._config = current, current.config()
         return self._config
-
-
-def _cluster_id(store: Store, clock: Clock) -> str:
-    """The id of this cluster, made at its first opening."""
-    fresh = {"cluster_id": uuid.uuid4().hex, "format": CLUSTER_FORMAT, "created_ms": clock.wall_ms()}
-    with suppress(StoreConflict):
-        store.put_if_absent(CLUSTER_FILE, msgspec.json.encode(fresh), sync=True)
-    stored = msgspec.json.decode(store.get(CLUSTER_FILE))
-    if stored["format"] > CLUSTER_FORMAT:
-        raise UnsupportedFormat(f"this cluster has format {stored['format']}: it needs a newer Sluice")
-    return str(stored["cluster_id"])

@@ -244,6 +244,12 @@ class Overloaded(TransientError):
     error, code = "THROTTLING_QUOTA_EXCEEDED", 89
 
 
+class WalFull(Overloaded):
+    """The write-ahead log has no room for the batch, because storage is slower than produce or its disk is full."""
+
+    error, code = "KAFKA_STORAGE_ERROR", 56
+
+
 class StorageError(TransientError):
     """Storage failed, or a partition is parked because it could not commit for too long."""
 

@@ -14,6 +14,7 @@ from sluice.log_store.catalog import METADATA_REF
 from sluice.log_store.catalog_state import CatalogState, TopicMeta
 from sluice.log_store.catalog_states import MetadataStates
 from sluice.log_store.claims import Claim, Renewal, newest_claim, renewal_of
+from sluice.log_store.cluster_file import CLUSTER_FILE
 from sluice.log_store.errors import SluiceError
 from sluice.log_store.file_rows import FileVanished
 from sluice.log_store.store import Store, StoreNotFound
@@ -70,7 +71,7 @@ class ClusterLook:
 def inspect(store: Store) -> ClusterLook | None:
     """None where there is no cluster."""
     try:
-        cluster = msgspec.json.decode(store.get("_sluice/cluster.json"))
+        cluster = msgspec.json.decode(store.get(CLUSTER_FILE))
     except StoreNotFound:
         return None
     problems: list[str] = []

@@ -28,8 +28,6 @@ from sluice.log_store.topic import TopicConfig, codec
 
 _log = logging.getLogger(__name__)
 NICENESS = 10
-WRITE_BYTES = 8 * 1024 * 1024
-"""Rows gathered for one write, as Arrow; a few row groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +95,8 @@ def _rewrite(
 def _encode(
     partition: PartitionLog, files: Sequence[DataFile], start: int, end: int, config: TopicConfig
 ) -> EncodedFile:
-    encoder = FileEncoder(*codec(config.compression_type))
-    waiting: list[pa.RecordBatch] = []
-    size = 0
-    for batch in _rows(partition, files, start, min(end, files[-1].end_offset)):
-        waiting.append(batch)
-        size += batch.nbytes
-        if size >= WRITE_BYTES:
-            encoder.write(pa.Table.from_batches(waiting))
-            waiting, size = [], 0
-    if waiting:
-        encoder.write(pa.Table.from_batches(waiting))
-    return encoder.finish()
+    rows = _rows(partition, files, start, min(end, files[-1].end_offset))
+    return FileEncoder(*codec(config.compression_type)).write_all(rows)
 
 
 def _rows(partition: PartitionLog, files: Sequence[DataFile], start: int, end: int) -> Iterator[pa.RecordBatch]:

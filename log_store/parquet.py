@@ -8,7 +8,7 @@ whole-file checksum.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,8 @@ from sluice.log_store.records import STORED_SCHEMA, micros_of
 
 ROW_GROUP_BYTES = 2 * 1024 * 1024
 """Arrow bytes of a row group: what a fetch of one record has to decode. Larger ones compress and scan no better."""
+WRITE_BYTES = 8 * 1024 * 1024
+"""Rows gathered for one write of many batches, as Arrow: a few row groups."""
 _TAIL = 8  # u32 footer length + the magic "PAR1"
 
 
@@ -92,6 +94,22 @@ class FileEncoder:
         self._min_us = min(self._min_us, int(micros.min()))
         self._max_us = max(self._max_us, int(micros.max()))
         self._writer.write_table(table, row_group_size=rows_per_group(table))
+
+    def write_all(self, batches: Iterable[pa.RecordBatch]) -> EncodedFile:
+        """Append rows as they come, several batches at a time, and finish."""
+        waiting: list[pa.RecordBatch] = []
+        size = 0
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            waiting.append(batch)
+            size += batch.nbytes
+            if size >= WRITE_BYTES:
+                self.write(pa.Table.from_batches(waiting))
+                waiting, size = [], 0
+        if waiting:
+            self.write(pa.Table.from_batches(waiting))
+        return self.finish()
 
     def finish(self) -> EncodedFile:
         self._writer.close()

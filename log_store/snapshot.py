@@ -121,8 +121,19 @@ def last_checkpoint(store: Store, folder: str) -> int:
 
 
 def reload_needed(store: Store, folder: str, state: PartitionState) -> bool:
-    """Has the log moved past `state` by a checkpoint whose predecessors may be gone?"""
-    return last_checkpoint(store, folder) > state.version
+    """Has the log moved past `state` by a checkpoint whose predecessors may be gone?
+
+    The hint may have been set back, as `_from_checkpoint` says. Where not even the version of `state` is left, the log
+    was cleaned beyond it all the same: whoever looked only for the next one would take this for the end.
+    """
+    if last_checkpoint(store, folder) > state.version:
+        return True
+    try:
+        if state.version >= 0:
+            store.stat(commit_path(folder, state.version))
+    except StoreNotFound:
+        return True
+    return False
 
 
 def _from_checkpoint(store: Store, folder: str) -> PartitionState | None:

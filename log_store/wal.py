@@ -80,6 +80,8 @@ class Wal:
         self._numbers: dict[PartitionRef, int] = {}
         self._parked = {parked.path: parked for parked in recovered.scan.parked}
         self._tried_again_at = 0.0
+        self._held: dict[PartitionRef, SyncPoint] | None = None
+        """Sync points to be stated when recovery is over; None: they are stated at once."""
         self._closed = False
         for file in unused:
             pool.retire(file.seq, folder.path / file.name, recycle=True)
@@ -155,8 +157,24 @@ class Wal:
 
         Returns once the statement is fsynced; with `wait=False`, and on the writer's own thread, at once.
         """
+        with self._lock:
+            if self._held is not None:
+                self._held.update(points)
+                return
         if points:
             self._submit(lambda done: SyncOp(points, done), wait=wait)
+
+    def hold_sync_points(self) -> None:
+        """Until `state_held`. A point also hides entries that another leader's rows have replaced: stated before
+        recovery has looked at them, it would drop what must be set aside (R-2)."""
+        with self._lock:
+            self._held = {}
+
+    def state_held(self) -> None:
+        """Every entry that was found is committed, set aside or released."""
+        with self._lock:
+            held, self._held = self._held, None
+        self.note_synced(held or {})
 
     def release(self, ref: PartitionRef, offsets: OffsetRange | None = None, *, forget: bool = False) -> None:
         """Entries of the partition queued so far, or those inside `offsets`, are needed no more and are not replayed.

@@ -144,8 +144,9 @@ def _by_name() -> Mapping[str, type[SluiceError]]:
 
 
 def _leaves(cls: type[SluiceError]) -> Iterator[type[SluiceError]]:
+    """Brothers before their children: of two with one name, the more general is found first."""
+    yield from cls.__subclasses__()
     for sub in cls.__subclasses__():
-        yield sub
         yield from _leaves(sub)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+from _pytest.logging import LogCaptureHandler
 
 from tests import counts
 
@@ -18,7 +21,22 @@ if TYPE_CHECKING:
     from tests.support.s3_server import S3Server
 
 _TESTS = Path(__file__).parent
-_FOLDER_ORDER = ("unit", "property", "contract", "http", "http_client", "fault", "disk", "s3", "spark")
+_LOGGERS = (logging.getLogger(), logging.getLogger("sluice"))
+_FULL_TIMEOUT_S = 1_200
+_FOLDER_ORDER = (
+    "unit",
+    "property",
+    "contract",
+    "http",
+    "http_client",
+    "examples",
+    "fault",
+    "disk",
+    "s3",
+    "lab",
+    "console",
+    "spark",
+)
 
 # A developer's own settings must not decide a test. Where this machine keeps the jars is not a setting of ours.
 for _name in [name for name in os.environ if name.startswith("SLUICE_")]:
@@ -30,7 +48,8 @@ hypothesis.settings.register_profile(
     deadline=None,
     max_examples=counts.HYPOTHESIS_EXAMPLES,
     stateful_step_count=counts.STATEFUL_STEPS,
-    derandomize=bool(os.environ.get("CI")),
+    # The same examples in every run of `make test`; `make test-full` looks for new ones.
+    derandomize=not counts.FULL,
 )
 hypothesis.settings.load_profile("sluice")
 
@@ -51,7 +70,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(folder)
         if item.get_closest_marker("full") and not counts.FULL:
             item.add_marker(pytest.mark.skip(reason="only with SLUICE_TEST_FULL=1"))
+        if counts.FULL and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_FULL_TIMEOUT_S))
     items.sort(key=_rank)
+
+
+@pytest.fixture(autouse=True)
+def _process_as_it_was() -> Iterator[None]:
+    """A command that runs in this process takes over its log and its signals, and writes to streams of its own test."""
+    signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    loggers = {logger: (logger.level, logger.propagate, *logger.handlers) for logger in _LOGGERS}
+    yield
+    for number, handler in signals.items():
+        if handler is not None and signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
+    for logger, (level, propagate, *known) in loggers.items():
+        logger.setLevel(level)
+        logger.propagate = propagate
+        for new in set(logger.handlers).difference(known):
+            if not isinstance(new, LogCaptureHandler):  # pytest's own, for each phase of a test
+                logger.removeHandler(new)
 
 
 @pytest.fixture
@@ -75,11 +113,16 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one Spark session of the test run, with Delta."""
     from sluice.conf.settings import SparkSettings
-    from sluice.conf.spark import QUICK_START, spark_session
+    from sluice.conf.spark import spark_session
+    from tests.support.quick_jvm import java_options
 
     # Nothing of the session may land in the repository.
     work = tmp_path_factory.mktemp("spark")
-    extra = QUICK_START | {"spark.sql.warehouse.dir": str(work / "warehouse"), "spark.local.dir": str(work / "local")}
+    extra = {
+        "spark.driver.extraJavaOptions": java_options(),
+        "spark.sql.warehouse.dir": str(work / "warehouse"),
+        "spark.local.dir": str(work / "local"),
+    }
     session = spark_session(SparkSettings(driver_memory="1g"), "sluice-tests", extra)
     session.sparkContext.setLogLevel("ERROR")
     yield session

@@ -14,13 +14,13 @@ def _count(reduced: int, full: int) -> int:
 KILLS = _count(15, 100)
 """Processes killed with kill -9 during appends."""
 
-S3_KILLS = _count(5, 30)
+S3_KILLS = _count(4, 30)
 """Processes killed with kill -9 during appends to a bucket."""
 
 RECOVERY_KILLS = _count(3, 10)
 """Kills in a row while the same log recovers."""
 
-LEADER_RACES = _count(5, 30)
+LEADER_RACES = _count(3, 30)
 """Rounds of two processes that both believe they lead."""
 
 CORRUPTIONS = _count(20, 200)
@@ -38,7 +38,7 @@ MANY_PARTITIONS = _count(1_000, 10_000)
 FUZZ_BODIES = _count(2_000, 10_000)
 """Mutated request bodies given to each decoder."""
 
-HOSTILE_BODIES = _count(1_500, 12_000)
+HOSTILE_BODIES = _count(1_000, 12_000)
 """Hostile bodies sent to the produce calls of a real service."""
 
 HOSTILE_ADMIN_BODIES = _count(600, 6_000)
@@ -65,32 +65,41 @@ GROUP_CHANGES = _count(30, 1_000)
 GROUP_RESTARTS = _count(2, 20)
 """Kills of the service in the middle of their rebalances."""
 
-GROUP_KILLS = _count(3, 20)
+GROUP_KILLS = _count(2, 20)
 """Kills of the service while groups commit."""
 
-SINK_CRASHES = _count(25, 500)
+SINK_CRASHES = _count(15, 500)
 """Crashes of the append of a sink's batches, in one process."""
 
-SINK_KILLS = _count(6, 25)
+SINK_KILLS = _count(4, 25)
 """Kills of a service with kill -9 while it appends batches of a sink."""
 
 SPARK_JOB_KILLS = _count(2, 10)
 """Kills of the driver of a consumer job with kill -9."""
 
-DRIVER_KILLS = _count(1, 10)
-"""Spark drivers in a consumer group killed with kill -9."""
+DRIVER_KILLS = _count(2, 10)
+"""Drivers of consumer jobs in a group killed with kill -9."""
 
-JOB_KILLS = _count(24, 600)
+JOB_KILLS = _count(15, 600)
 """Kills of a maintenance job with kill -9, between any two of its writes."""
 
 SINK_DRIVER_KILLS = _count(1, 8)
 """Kills of a Spark driver, with its tasks, while a query writes to a sink."""
 
-COMPACTION_KILLS = _count(6, 100)
+COMPACTION_KILLS = _count(4, 100)
 """Kills of the compaction job before or after one of its writes."""
 
-JOB_RACES = _count(4, 100)
+JOB_RACES = _count(3, 100)
 """Rounds of retention and deep merge against a producer that never rests."""
 
-COMPACTION_RUNS = _count(40, 400)
+COMPACTION_RUNS = _count(25, 400)
 """Runs of a log that is cleaned again and again, against a model."""
+
+JOB_RACE_S = _count(20, 300)
+"""Seconds that all jobs race producers and readers."""
+
+SPARK_MAINTENANCE_KILLS = _count(1, 10)
+"""Kills of each of the Spark jobs compaction, merge and mirror with kill -9."""
+
+TORTURE_S = _count(45, 600)
+"""Seconds in which everything goes wrong at once."""

@@ -176,6 +176,7 @@ def main() -> int:
 def _stay(demo: Demo) -> None:
     url = demo.service.url
     console.print(f"The service stays at {url} (OpenAPI {url}/docs, metrics {url}/metrics). Ctrl-C ends it.")
+    console.print(f"The web console: {url}/console")
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())

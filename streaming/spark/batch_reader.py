@@ -16,6 +16,7 @@ from sluice.streaming.spark.reading import read_slice
 from sluice.streaming.spark.retrying import Retry
 from sluice.streaming.spark.roots import Lake
 from sluice.streaming.spark.starting import check_named, resolve
+from sluice.streaming.spark.workers import begin_task
 
 
 class BatchReader(DataSourceReader):
@@ -39,5 +40,6 @@ class BatchReader(DataSourceReader):
         return [*plan(lake, options, views, ranges)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        begin_task()
         # Spark makes a task even when there are no partitions.
         return read_slice(self._options, partition) if isinstance(partition, Slice) else iter(())

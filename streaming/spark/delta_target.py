@@ -37,11 +37,14 @@ ORIGIN = (TOPIC, PARTITION, OFFSET)
 TOPIC_ID_PROPERTY = "sluice.topic_id."
 
 CONFLICT_ATTEMPTS = 12
+CREATE_ATTEMPTS = 8
+"""Some 13 s: that the folder is not empty may also mean that nobody will make it a table."""
 CONFLICT_FIRST_S, CONFLICT_LONGEST_S = 0.1, 10.0
 
 # Delta's error conditions for "another commit came first; do it again".
 _CONFLICTS = ("DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
 _CONFLICT_CLASSES = ("io.delta.exceptions.Concurrent", "io.delta.exceptions.MetadataChanged")
+_BEING_CREATED = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 _NO_TABLE = ("DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "PATH_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE")
 
 
@@ -151,7 +154,10 @@ class DeltaTarget:
     def _create(self, spark: SparkSession, rows: StructType) -> None:
         columns = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in rows)
         statement = f"CREATE TABLE IF NOT EXISTS {self._table} ({columns}) USING delta"
-        self._repeat(lambda: spark.sql(f"{statement} PARTITIONED BY ({TOPIC}, {PARTITION})"))
+        # Members of a group start together: the folder may be another's, which has not committed the table yet.
+        self._repeat(
+            lambda: spark.sql(f"{statement} PARTITIONED BY ({TOPIC}, {PARTITION})"), is_creation_race, CREATE_ATTEMPTS
+        )
 
     def append(self, frame: DataFrame, query_id: str, batch_id: int) -> None:
         writer = frame.write.format("delta").mode("append")
@@ -195,14 +201,20 @@ class DeltaTarget:
         self._repeat(record)
         self._known_ids.update(topic_ids.items())
 
-    def _repeat(self, attempt: Callable[[], Any]) -> None:
+    def _repeat(
+        self,
+        attempt: Callable[[], Any],
+        passes: Callable[[BaseException], bool] | None = None,
+        attempts: int = CONFLICT_ATTEMPTS,
+    ) -> None:
         """Until no other commit gets in between. Delta has checked the whole statement against what came first."""
-        for number in range(CONFLICT_ATTEMPTS):
+        passes = passes or is_conflict
+        for number in range(attempts):
             try:
                 attempt()
                 return
             except Exception as error:
-                if not is_conflict(error) or number == CONFLICT_ATTEMPTS - 1:
+                if not passes(error) or number == attempts - 1:
                     raise
                 logger.info("another job wrote to %s at the same time, trying again", self.place)
                 self._wait(pause_s(number, random.random()))
@@ -211,3 +223,7 @@ class DeltaTarget:
 def is_conflict(error: BaseException) -> bool:
     condition = getattr(error, "getCondition", lambda: None)() or ""
     return condition.startswith(_CONFLICTS) or any(name in str(error) for name in (*_CONFLICT_CLASSES, *_CONFLICTS))
+
+
+def is_creation_race(error: BaseException) -> bool:
+    return is_conflict(error) or _BEING_CREATED in str(error)

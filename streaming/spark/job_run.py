@@ -29,6 +29,8 @@ from sluice.streaming.spark.register import register
 
 DONE, FAILED, USAGE = 0, 1, 2
 LOOK_EVERY_S = 0.5
+SLOW_STARTS = 6
+"""How often a query is started on a machine that is too busy."""
 LONGEST_LOOK_S = 30.0
 
 DELTA = {
@@ -63,7 +65,7 @@ def run(options: JobOptions) -> int:
             farewell.callback(stop_with_jvm(spark, gate))
         spark.streams.addListener(ProgressListener(options.application, options.metrics_file))
         with checkpoint_of(options) as checkpoint:
-            gate.exit_code = follow(start_query(spark, options, checkpoint, gate), gate, options)
+            gate.exit_code = run_query(spark, options, checkpoint, gate)
         spark.stop()
         return gate.exit_code
     except BaseException:
@@ -131,19 +133,33 @@ def start_query(spark: SparkSession, options: JobOptions, checkpoint: str, gate:
     return stream.trigger(**options.trigger.arguments).foreachBatch(writer).start()  # type: ignore[arg-type]
 
 
-def follow(query: StreamingQuery, gate: StopGate, options: JobOptions) -> int:
-    """Until it ends by itself or a stop is asked for."""
+def run_query(spark: SparkSession, options: JobOptions, checkpoint: str, gate: StopGate) -> int:
+    """Until it ends by itself or a stop is asked for. Starting anew is safe: the checkpoint knows what is finished."""
+    for attempts_left in reversed(range(SLOW_STARTS)):
+        query = start_query(spark, options, checkpoint, gate)
+        follow(query, gate, options)
+        failure = query.exception()
+        if failure is None or gate.refused:
+            break
+        if gate.requested or not attempts_left or not started_too_slowly(str(failure)):
+            sys.stderr.write(f"{PROGRAM}: the query failed: {_first_lines(failure)}\n")
+            return FAILED
+        say("again", why="this machine is too busy to start the query's process in the time that Spark allows")
+    say("done", batches=gate.last_batch + 1)
+    return DONE
+
+
+def follow(query: StreamingQuery, gate: StopGate, options: JobOptions) -> None:
     while query.isActive and not gate.wait_requested(LOOK_EVERY_S):
         pass
     if gate.requested:
         look_s = 0.0 if options.group is None else min(LONGEST_LOOK_S, options.trigger.interval_s + 1.0)
         stop_in_order(query, gate, look_s)
-    failure = query.exception()
-    if failure is not None and not gate.refused:
-        sys.stderr.write(f"{PROGRAM}: the query failed: {_first_lines(failure)}\n")
-        return FAILED
-    say("done", batches=gate.last_batch + 1)
-    return DONE
+
+
+def started_too_slowly(failure: str) -> bool:
+    """Spark waits ten seconds for the planner process of a source, which no setting changes."""
+    return "Python worker failed to connect back" in failure
 
 
 def _first_lines(failure: Exception) -> str:

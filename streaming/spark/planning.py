@@ -37,6 +37,13 @@ class Pack(InputPartition):
     slices: tuple[Slice, ...]
 
 
+def slices_of(task: InputPartition) -> tuple[Slice, ...]:
+    """None of a task that Spark made although there was nothing to read."""
+    if isinstance(task, Pack):
+        return task.slices
+    return (task,) if isinstance(task, Slice) else ()
+
+
 PACKED_ROWS = 20_000
 """A task costs some tens of milliseconds, as much as reading several times as many rows."""
 

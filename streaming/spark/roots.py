@@ -15,6 +15,7 @@ from sluice.log_store import reader
 from sluice.log_store.catalog_state import CatalogState, TopicMeta
 from sluice.log_store.catalog_states import METADATA_REF, MetadataStates
 from sluice.log_store.clock import Clock
+from sluice.log_store.cluster_file import CLUSTER_FILE
 from sluice.log_store.errors import InvalidRequest, UnknownTopicOrPartition
 from sluice.log_store.store import Store, StoreNotFound, open_store
 from sluice.log_store.values import OffsetRange, PartitionRef
@@ -52,7 +53,7 @@ class Lake:
         root = self._address.path or root_of_service(self._address)
         store = open_to_read(root, self._address.storage_options(root))
         try:
-            store.get("_sluice/cluster.json")
+            store.get(CLUSTER_FILE)
         except StoreNotFound:
             raise wrong("path" if self._address.path else "server", f"{root} holds no Sluice cluster") from None
         return store

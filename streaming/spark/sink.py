@@ -25,6 +25,7 @@ from sluice.log_store.staging import Part
 from sluice.streaming.spark.sink_columns import SinkColumns
 from sluice.streaming.spark.sink_options import SinkOptions
 from sluice.streaming.spark.staging import commit, drop, open_upload, stage
+from sluice.streaming.spark.workers import begin_task
 
 logger = logging.getLogger("sluice.spark")
 
@@ -116,6 +117,7 @@ def _property(name: str) -> str:
 def _write(
     options: SinkOptions, columns: SinkColumns, query: str, batch: int, batches: Iterator[pa.RecordBatch]
 ) -> Staged:
+    begin_task()
     context = TaskContext.get()
     task, attempt = (0, 0) if context is None else (context.partitionId(), context.attemptNumber())
     rows = (each for received in batches if received.num_rows for each in columns.records(received))

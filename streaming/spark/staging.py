@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from sluice.log_store import staging
+from sluice.log_store.cluster_file import CLUSTER_FILE
 from sluice.log_store.errors import StorageError
 from sluice.log_store.staging import DIRECT_SUFFIX, HTTP_SUFFIX, Part
 from sluice.log_store.store import Store, StoreNotFound
@@ -56,7 +57,7 @@ class DirectUpload:
         self.compression = None if self._store.local_path is not None else "lz4"
         self._query, self._batch = query, batch
         try:
-            STORE_RETRY.run("looking at the storage root", lambda: self._store.get("_sluice/cluster.json"))
+            STORE_RETRY.run("looking at the storage root", lambda: self._store.get(CLUSTER_FILE))
         except StoreNotFound:
             raise wrong("path", f"{root} holds no Sluice cluster") from None
 

@@ -22,20 +22,22 @@ from pyspark.sql.streaming.datasource import (
 from sluice.log_store.clock import Clock, SystemClock
 from sluice.log_store.values import OffsetRange, PartitionRef
 from sluice.streaming.spark import admission
+from sluice.streaming.spark.carrying import CarriesRows, rows_to_carry
 from sluice.streaming.spark.data_loss import LossJudge
 from sluice.streaming.spark.following import Follower
 from sluice.streaming.spark.offsets import Json, SourceOffset, plain
 from sluice.streaming.spark.options import SourceOptions
 from sluice.streaming.spark.partition_view import PartitionView
-from sluice.streaming.spark.planning import Pack, Slice, packed, plan, plan_batch
+from sluice.streaming.spark.planning import Slice, packed, plan, plan_batch, slices_of
 from sluice.streaming.spark.reading import read_slice
 from sluice.streaming.spark.retrying import Retry
 from sluice.streaming.spark.roots import Lake
+from sluice.streaming.spark.workers import begin_task
 
 MakeFollower = Callable[[SourceOptions, Lake, LossJudge, Clock], Follower]
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(CarriesRows, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Constructing it does nothing, because Spark constructs it in processes that never plan."""
 
     def __init__(self, options: SourceOptions, make_follower: MakeFollower) -> None:
@@ -73,14 +75,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._plans.newest()
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
+        self.carry(None)
         slices = self._plans.tasks(end)
-        return packed(slices) if self._plans.packs else slices
+        if not self._plans.packs:
+            return slices
+        tasks = packed(slices)
+        if len(tasks) == 1 and start != end:  # both are the same when a restarted query tells where it had got to
+            self.carry(rows_to_carry(self._options, slices_of(tasks[0])))
+        return tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        slices = partition.slices if isinstance(partition, Pack) else (partition,)
-        for one in slices:
-            if isinstance(one, Slice):  # Spark makes a task even when there is nothing to read
-                yield from read_slice(self._options, one)
+        begin_task()
+        for one in slices_of(partition):
+            yield from read_slice(self._options, one)
 
     def stop(self) -> None:
         if self._planner is not None:

@@ -48,7 +48,7 @@ class Disks:
         return Path(f"/proc/{self._holder.pid}/root{path}")
 
     def run(self, *command: str) -> None:
-        subprocess.run([*self.within(Path("/")), *command], check=True, capture_output=True, timeout=30)
+        subprocess.run([*self.within(Path("/")), *command], check=True, capture_output=True, timeout=60)
 
     def mount_tmpfs(self, at: Path, mib: int) -> None:
         at.mkdir(parents=True, exist_ok=True)
@@ -105,6 +105,6 @@ class Disks:
         assert self._holder.stdin is not None
         with suppress(BrokenPipeError):
             self._holder.stdin.close()
-        self._holder.wait(30)
+        self._holder.wait(60)
         assert self._holder.stdout is not None
         self._holder.stdout.close()

@@ -50,7 +50,7 @@ class Crashed:
         with LogStore.open(settings_of(str(self.root), **NEVER_SYNCED, **changes or {})) as log:
             report = "\n".join(map(str, log.report.findings))
             rows = our_rows(log)
-            log.append(TOPIC, 0, make_batch([{"value": b"after:0:0"}], default_ms=1)).result(30)
+            log.append(TOPIC, 0, make_batch([{"value": b"after:0:0"}], default_ms=1)).result(60)
         assert delta_rows(self.root)[:-1] == rows
         verdict = judge(self.history.acks, {0: rows})
         assert verdict.clean, str(verdict)
@@ -191,7 +191,7 @@ def test_without_the_wal_nothing_is_removed(crashed: Crashed) -> None:
         rows, _ = _scanned(log)
         assert rows == right[: len(rows)]
         with pytest.raises(IntegrityError, match=f"version {version}"):
-            log.append(TOPIC, 0, make_batch([{"value": b"x:0:0"}], default_ms=1)).result(30)
+            log.append(TOPIC, 0, make_batch([{"value": b"x:0:0"}], default_ms=1)).result(60)
         report = "\n".join(map(str, log.report.findings))
     assert "refused" in report
     _names_offsets(report, version)
@@ -206,7 +206,7 @@ def test_torn_claim_after_a_leader_that_ended_well(closed: Crashed) -> None:
     with LogStore.open(settings_of(str(closed.root), **NEVER_SYNCED)) as log:
         assert our_rows(log) == right
         assert f"version {torn}" in "\n".join(map(str, log.report.findings))
-        log.append(TOPIC, 0, make_batch([{"value": b"after:0:0"}], default_ms=1)).result(30)
+        log.append(TOPIC, 0, make_batch([{"value": b"after:0:0"}], default_ms=1)).result(60)
     assert delta_rows(closed.root)[:-1] == right
 
 
@@ -249,7 +249,7 @@ def closed_template(tmp_path_factory: pytest.TempPathFactory) -> Crashed:
     crashed = _killed(tmp_path_factory.mktemp("damage") / "closed", stop=True)
     # What the WAL still holds would repair the damage: one more use cuts it.
     with LogStore.open(settings_of(str(crashed.root), **NEVER_SYNCED)) as log:
-        log.append("other", 0, make_batch([{"value": b"other:0:0"}], default_ms=1)).result(30)
+        log.append("other", 0, make_batch([{"value": b"other:0:0"}], default_ms=1)).result(60)
         log.background.sync_all()
     with LogStore.open(settings_of(str(crashed.root), **NEVER_SYNCED)) as log:
         assert log.runtime.wal is not None
@@ -342,7 +342,7 @@ def test_synced_commit(closed: Crashed, damage: Callable[[Path], None], clean: b
         with pytest.raises(IntegrityError, match=f"version {version}"):
             log.reads(TOPIC, 0).fetch(len(rows))
         with pytest.raises(IntegrityError, match=f"version {version}"):
-            log.append(TOPIC, 0, make_batch([{"value": b"x:0:0"}], default_ms=1)).result(30)
+            log.append(TOPIC, 0, make_batch([{"value": b"x:0:0"}], default_ms=1)).result(60)
         assert any(TOPIC in trouble for trouble in log.troubles())
     assert set(versions(closed.root)) >= damaged
     assert before - damaged <= {version}

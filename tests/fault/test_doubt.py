@@ -67,7 +67,7 @@ def store() -> Recording:
 def log(store: Recording) -> Iterator[LogStore]:
     with LogStore.open(settings_of("memory://", commit_interval_ms=0), store=store) as log:
         log.create_topic(TOPIC, partitions=2)
-        log.append(TOPIC, 0, _batch(b"first")).result(30)
+        log.append(TOPIC, 0, _batch(b"first")).result(60)
         store.puts.clear()
         yield log
 
@@ -80,7 +80,7 @@ def test_put_that_was_applied_but_failed(store: Recording, log: LogStore) -> Non
     """R-4, I-2: the lost answer is found by read-back: acknowledged once, there once."""
     for number in range(5):
         store.fail_after("put_if_absent", COMMITS)
-        assert log.append(TOPIC, 0, _batch(b"%d" % number)).result(30).base_offset == 1 + number
+        assert log.append(TOPIC, 0, _batch(b"%d" % number)).result(60).base_offset == 1 + number
     assert _values(log) == [b"first", b"0", b"1", b"2", b"3", b"4"]
 
 
@@ -94,7 +94,7 @@ def test_applied_but_failed_and_not_readable_for_a_while(store: Recording, log: 
     assert not future.done()
     assert not later.done()
     blind.cancel()
-    assert (future.result(30).base_offset, later.result(30).base_offset) == (1, 2)
+    assert (future.result(60).base_offset, later.result(60).base_offset) == (1, 2)
     _same_bytes_while_in_doubt(store)
     assert _values(log) == [b"first", b"doubt", b"later"]
 
@@ -106,7 +106,7 @@ def test_put_that_fails_several_times(store: Recording, log: LogStore, kind: str
     futures = [log.append(TOPIC, 0, _batch(b"%d" % number)) for number in range(3)]
     with pytest.raises(FutureTimeout):
         futures[0].result(0.01)
-    assert [future.result(30).base_offset for future in futures] == [1, 2, 3]
+    assert [future.result(60).base_offset for future in futures] == [1, 2, 3]
     assert fault.hits == 4
     _same_bytes_while_in_doubt(store)
     assert _values(log) == [b"first", b"0", b"1", b"2"]
@@ -157,7 +157,7 @@ def _produce(log: LogStore, name: bytes, count: int = 15) -> list[int]:
         number = len(offsets)
         try:
             future = log.append(TOPIC, 0, _batch(b"%s%d" % (name, number)), stamp=ProducerStamp(*identity, number))
-            offsets.append(future.result(30).base_offset)
+            offsets.append(future.result(60).base_offset)
         except TransientError:  # anything else would be a definite failure while in doubt
             continue
     return offsets
@@ -170,22 +170,22 @@ def test_no_commit_is_visible_before_its_wal_entry_is_synced(tmp_root: Path, mon
     def held(fd: int) -> None:
         if slow.is_set():
             entered.set()
-            assert go.wait(30)
+            assert go.wait(60)
         fdatasync(fd)
 
     monkeypatch.setattr("sluice.log_store.wal_active.os.fdatasync", held)
     with LogStore.open(settings_of(str(tmp_root), **SMALL | {"commit_interval_ms": 0})) as log:
-        log.append(TOPIC, 0, _batch(b"before")).result(30)
+        log.append(TOPIC, 0, _batch(b"before")).result(60)
         before = versions(tmp_root)
         slow.set()
         futures = [log.append(TOPIC, 0, _batch(b"held"), acks=acks) for acks in (Acks.ALL, Acks.LEADER)]
         try:
-            assert entered.wait(30)
+            assert entered.wait(60)
             assert wait_for_futures(futures, timeout=0.3).done == set()
             assert versions(tmp_root) == before
         finally:
             go.set()
-        assert [future.result(30).base_offset for future in futures] == [1, 2]
+        assert [future.result(60).base_offset for future in futures] == [1, 2]
 
 
 # --- parked --------------------------------------------------------------------------------------------------
@@ -197,10 +197,10 @@ def test_parked_partition_comes_back(tmp_root: Path) -> None:
     settings = settings_of(str(tmp_root), **SMALL | {"partition_park_ms": 200})
     with LogStore.open(settings, store=store) as log:
         log.create_topic(TOPIC, partitions=2)
-        log.append(TOPIC, 0, _batch(b"before")).result(30)
+        log.append(TOPIC, 0, _batch(b"before")).result(60)
         outage = store.fail_before("put_if_absent", COMMITS, times=None)
         for number in range(3):
-            log.append(TOPIC, 0, _batch(b"%d" % number), acks=Acks.LEADER).result(30)
+            log.append(TOPIC, 0, _batch(b"%d" % number), acks=Acks.LEADER).result(60)
         waiting = log.append(TOPIC, 0, _batch(b"3"))
         wait_until(lambda: list((tmp_root / "_sluice/wal/parked").glob("*.wal")), "parked")
         with pytest.raises(StorageError, match="parked"):
@@ -209,10 +209,10 @@ def test_parked_partition_comes_back(tmp_root: Path) -> None:
         assert not waiting.done()
         _fill_the_wal(log, tmp_root)
         outage.cancel()
-        assert waiting.result(30).base_offset == 4
+        assert waiting.result(60).base_offset == 4
         wait_until(lambda: not log.troubles(), "well again")
         assert not list((tmp_root / "_sluice/wal/parked").glob("*.wal"))
-        log.append(TOPIC, 0, _batch(b"after")).result(30)
+        log.append(TOPIC, 0, _batch(b"after")).result(60)
         assert [v for _, v in our_rows(log)] == [b"before", b"0", b"1", b"2", b"3", b"after"]
     assert [v for _, v in delta_rows(tmp_root)] == [b"before", b"0", b"1", b"2", b"3", b"after"]
 
@@ -220,10 +220,10 @@ def test_parked_partition_comes_back(tmp_root: Path) -> None:
 def _fill_the_wal(log: LogStore, root: Path) -> None:
     """Several files' worth goes through the other partition, and the files go: nothing holds them."""
     for _ in range(8):
-        log.append(TOPIC, 1, _batch(bytes(50_000)), acks=Acks.LEADER).result(30)
+        log.append(TOPIC, 1, _batch(bytes(50_000)), acks=Acks.LEADER).result(60)
     wal = log.runtime.wal
     assert wal is not None
-    log.append(TOPIC, 1, _batch(b"end")).result(30)
+    log.append(TOPIC, 1, _batch(b"end")).result(60)
     wait_until(lambda: wal.size_bytes < 4 * SMALL["wal_file_bytes"], "the WAL was cut")
 
 

@@ -28,7 +28,7 @@ class Writer(threading.Thread):
         self.enough = threading.Event()
 
     def run(self) -> None:
-        with httpx.Client(base_url=self._server.url, timeout=20) as http:
+        with httpx.Client(base_url=self._server.url, timeout=60) as http:
             try:
                 while True:
                     self.sent += 1
@@ -51,10 +51,10 @@ def test_an_answered_commit_survives(tmp_path: Path) -> None:
             writers = [Writer(server, number, reached[number]) for number in range(WRITERS)]
             for writer in writers:
                 writer.start()
-            assert all(writer.enough.wait(20) for writer in writers)
+            assert all(writer.enough.wait(60) for writer in writers)
             server.kill()
             for writer in writers:
-                writer.join(20)
+                writer.join(60)
             server.start()
             found = committed(server.client, "g0") | committed(server.client, "g1")
             for number, writer in enumerate(writers):
@@ -66,7 +66,7 @@ def test_a_kill_in_the_middle_of_a_rebalance_is_got_over(tmp_path: Path) -> None
     """Joins that waited are lost with the process; the group comes together again, and nothing is owned twice."""
     with running(tmp_path / "root", **QUICK_GROUPS) as server:
         server.client.post(f"{V3}/topics", json={"topic_name": "t", "partitions_count": 6})
-        members = [Member(server.client, "g", ["t"], session_ms=1_000) for _ in range(3)]
+        members = [Member(server.client, "g", ["t"], session_ms=3_000) for _ in range(3)]
         together(members)
         before = members[0].generation
         members[0].leave()

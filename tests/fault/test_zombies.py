@@ -28,7 +28,7 @@ from tests.support.history import Rows
 
 Start = Callable[..., Process]
 
-VERSIONS = 300
+VERSIONS = 100
 SPEC = {
     "partitions": 1,
     "producers": [["each", "partition", "all", 0], ["whole", "plain", "all", 0]],
@@ -37,13 +37,13 @@ SPEC = {
 
 
 def _take_over_and_clean(root: Path) -> tuple[int, Rows]:
-    """Another process leads, writes 300 versions, checkpoints and cleans the log: (first version left, rows)."""
+    """Another process leads, writes many versions, checkpoints and cleans the log: (first version left, rows)."""
     changes = SMALL | {"commit_interval_ms": 0, "checkpoint_interval_versions": 10_000}
     with LogStore.open(settings_of(str(root), **changes), force=True) as log:
         partition = log.partition(TOPIC, 0)
         for number in range(VERSIONS):
             batch = make_batch([{"value": f"heir:{number}:0".encode()}], default_ms=1)
-            log.append(TOPIC, 0, batch).result(30)
+            log.append(TOPIC, 0, batch).result(60)
             if number == VERSIONS // 2:
                 partition.durability.checkpoint()
         newest = partition.durability.checkpoint()
@@ -114,7 +114,7 @@ def test_stopped_between_the_check_and_the_put_without_a_cleaned_log(
     """I-2, I-3: the version was taken meanwhile, so the put loses and the reader of the winner is fenced."""
     zombie = _stopped_before_a_commit(start)
     with LogStore.open(settings_of(str(tmp_root), **SMALL), force=True) as log:
-        log.append(TOPIC, 0, make_batch([{"value": b"heir:0:0"}], default_ms=1)).result(30)
+        log.append(TOPIC, 0, make_batch([{"value": b"heir:0:0"}], default_ms=1)).result(60)
         rows = our_rows(log)
     resumed_at = boottime()
     zombie.send(signal.SIGCONT)
@@ -137,5 +137,5 @@ def test_a_checkpoint_hint_that_goes_back(start: Start, tmp_root: Path, history:
     hint.write_bytes(old)
     with LogStore.open(settings_of(str(tmp_root), **SMALL)) as log:
         assert our_rows(log) == rows
-        log.append(TOPIC, 0, make_batch([{"value": b"heir:1000:0"}], default_ms=1)).result(30)
+        log.append(TOPIC, 0, make_batch([{"value": b"heir:1000:0"}], default_ms=1)).result(60)
     check(tmp_root, history)

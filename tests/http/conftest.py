@@ -15,7 +15,8 @@ from sluice.api.service import Service
 from tests.support.logs import memory_cluster
 from tests.support.server import Server, running
 
-SMALL = {"SLUICE_REQUEST_MAX_BYTES": "1 MiB", "SLUICE_REQUEST_TIMEOUT_MS": "5000"}
+SMALL = {"SLUICE_REQUEST_MAX_BYTES": "1 MiB", "SLUICE_MERGE_QUIET_MS": "600000"}
+"""No merge comes between, however long a test takes."""
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +50,7 @@ class App:
     def run(self, work: Callable[[httpx.AsyncClient], Coroutine[Any, Any, Any]]) -> Any:
         async def inside() -> Any:
             transport = httpx.ASGITransport(app=self._app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://sluice", timeout=20) as client:
+            async with httpx.AsyncClient(transport=transport, base_url="http://sluice", timeout=60) as client:
                 return await work(client)
 
         return asyncio.run(inside())

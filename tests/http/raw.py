@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Raw:

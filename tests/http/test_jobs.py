@@ -32,7 +32,8 @@ OLD_MS = 1_700_000_000_000
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("jobs") / "root", SLUICE_OFFSETS_RETENTION_MINUTES="1") as server:
+    settings = {"SLUICE_OFFSETS_RETENTION_MINUTES": "60", "SLUICE_MERGE_QUIET_MS": "600000"}
+    with running(tmp_path_factory.mktemp("jobs") / "root", **settings) as server:
         yield server
 
 
@@ -231,8 +232,10 @@ def test_the_command_hands_over_arguments_and_exit_codes(server: Server) -> None
 
 def test_a_file_of_the_folder_is_a_program(server: Server) -> None:
     """As `spark-submit` and cron would start it."""
+    topic(server, "scripted")
+    produce(server, "scripted", [1])
     script = str(Path(__file__).parents[2] / "jobs" / "retention.py")
-    done = _process(script, "--root", str(server.root), "--dry-run", "--json", "--topic", "swept")
+    done = _process(script, "--root", str(server.root), "--dry-run", "--json", "--topic", "scripted")
     assert (done.returncode, json.loads(done.stdout)["plan"]) == (0, [])
 
 

@@ -16,7 +16,7 @@ from tests.http.test_small_produce import answer, connected
 from tests.support.server import Server, running
 
 ARROW = "application/vnd.apache.arrow.stream"
-WAIT_S = 15.0
+WAIT_S = 45.0
 
 
 def put(http: httpx.Client, topic: str, *values: object) -> None:
@@ -24,7 +24,7 @@ def put(http: httpx.Client, topic: str, *values: object) -> None:
 
 
 def path(topic: str, offset: int, **query: object) -> str:
-    given = {"offset": offset, "max_wait_ms": 10_000} | query
+    given = {"offset": offset, "max_wait_ms": 60_000} | query
     return f"{V3}/topics/{topic}/partitions/0/records?" + "&".join(f"{name}={value}" for name, value in given.items())
 
 
@@ -50,7 +50,7 @@ class Polls:
         self._pool = pool
 
     def start(self, url: str, **headers: str) -> Future[httpx.Response]:
-        return self._pool.submit(httpx.get, self._server.url + url, headers=headers, timeout=30)
+        return self._pool.submit(httpx.get, self._server.url + url, headers=headers, timeout=90)
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_the_connection_is_good_for_the_next_request(server: Server, http: httpx
 def test_a_topic_that_goes_takes_its_polls_along(http: httpx.Client, topic: str, polls: Polls) -> None:
     put(http, topic, 1)
     before = waiting(http)
-    asked = polls.start(path(topic, 1, max_wait_ms=2000))
+    asked = polls.start(path(topic, 1, max_wait_ms=4000))
     until(lambda: waiting(http) == before + 1)
     assert http.delete(f"{V3}/topics/{topic}").status_code == 204
     assert error_of(asked.result(WAIT_S), 404)["error"] == "UNKNOWN_TOPIC_OR_PARTITION"

@@ -148,6 +148,12 @@ def test_kill_9_keeps_what_was_acknowledged_and_who_sent_it(tmp_path: Path) -> N
         assert sum(len(values(http, "t", number)) for number in range(3)) == 3 + 9 + 1
 
 
+def accepted(http: httpx.Client, topic: str) -> int:
+    """Records that have an offset, committed or not."""
+    found = http.get(f"{V3}/brokers/0/log-dirs", params={"topic": topic}).json()["data"]
+    return sum(one["log_end_offset"] for one in found)
+
+
 def test_sigterm_commits_what_was_accepted_and_exits_with_0(tmp_path: Path) -> None:
     with running(tmp_path / "root", SLUICE_COMMIT_INTERVAL_MS="500") as server:
         produce(server.client, "t", "first")
@@ -156,6 +162,7 @@ def test_sigterm_commits_what_was_accepted_and_exits_with_0(tmp_path: Path) -> N
             sent = [pool.submit(produce, server.client, "t", n, params={"acks": acks}) for n, acks in enumerate("11")]
             sent += [pool.submit(produce, server.client, "t", n) for n in (2, 3)]
             assert all(one.result().status_code == 200 for one in sent[:2])
+            eventually(lambda: accepted(server.client, "t") == 5)
             unacked = produce(server.client, "t", "acks=0", params={"acks": 0})
             assert unacked.status_code == 202
             assert server.terminate() == 0
@@ -173,6 +180,22 @@ def test_a_second_leader_is_refused_and_told_where(server: Server) -> None:
     assert second.returncode == 1
     assert "NOT_LEADER_OR_FOLLOWER" in second.stderr
     assert server.url in second.stderr
+
+
+def test_force_takes_over_from_a_leader_that_is_alive(tmp_path: Path) -> None:
+    """R-1: it is fenced, says where the new one is, and goes on serving reads."""
+    with running(tmp_path / "root") as old:
+        assert old.client.post("/topics/t?acks=all", json={"records": [{"value": "old"}]}).status_code == 200
+        new = Server(tmp_path / "root")
+        try:
+            new.start("--force")
+            assert new.client.post("/topics/t?acks=all", json={"records": [{"value": "new"}]}).status_code == 200
+            refused = old.client.post("/topics/t?acks=all", json={"records": [{"value": "late"}]})
+            assert error_of(refused, 503)["error"] == "NOT_LEADER_OR_FOLLOWER"
+            assert refused.headers["Sluice-Leader"] == new.url
+            assert sorted(values(new.client, "t")) == sorted(values(old.client, "t")) == ["new", "old"]
+        finally:
+            new.close()
 
 
 def test_sigint_stops_in_order_too(tmp_path: Path) -> None:

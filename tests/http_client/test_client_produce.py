@@ -90,7 +90,7 @@ def test_a_kill_and_a_restart_lose_and_repeat_nothing(tmp_path):
         limits = BufferLimits(batch_records=20, linger_ms=0)
         with client.producer(limits=limits) as producer:
             first = [producer.send("t", b"%d" % n) for n in range(200)]
-            first[50].result(30)
+            first[50].result(60)
             server.kill()
             later = [producer.send("t", b"%d" % n) for n in range(200, 400)]
             server.start()
@@ -101,9 +101,9 @@ def test_a_kill_and_a_restart_lose_and_repeat_nothing(tmp_path):
 
 def test_a_named_producer_fences_its_predecessor(client: SluiceClient, topic: str):
     with client.producer(name=f"p-{topic}") as old, client.producer(name=f"p-{topic}") as new:
-        old.send(topic, b"a").result(30)
-        new.send(topic, b"b").result(30)
-        error = old.send(topic, b"c").exception(30)
+        old.send(topic, b"a").result(60)
+        new.send(topic, b"b").result(60)
+        error = old.send(topic, b"c").exception(60)
         assert isinstance(error, SluiceError)
         assert error.error in ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
         with pytest.raises(type(error)):
@@ -115,7 +115,7 @@ def test_callbacks_hear_of_success_and_failure(client: SluiceClient, topic: str)
     heard = []
     with client.producer() as producer:
         producer.send(topic, b"v", partition=1, on_delivery=lambda told, error: heard.append((told, error)))
-        producer.flush(30)
+        producer.flush(60)
         producer.send(topic, b"v", partition=99, on_delivery=lambda told, error: heard.append((told, error)))
     (good, none), (nothing, error) = heard
     assert (good.partition, none, nothing) == (1, None, None)
@@ -125,7 +125,7 @@ def test_callbacks_hear_of_success_and_failure(client: SluiceClient, topic: str)
 def test_json_must_be_json(client: SluiceClient, topic: str):
     with client.producer(format="json") as producer:
         good = producer.send(topic, b'{"a": 1}', b'"k"')
-        producer.flush(30)
+        producer.flush(60)
         bad = producer.send(topic, b'{"a": ')
     assert good.exception(0) is None
     assert isinstance(bad.exception(0), InvalidRequest)
@@ -135,14 +135,14 @@ def test_json_must_be_json(client: SluiceClient, topic: str):
 def test_a_full_buffer_blocks_and_then_raises(client: SluiceClient, topic: str, monkeypatch):
     gate = threading.Event()
     real = client.connection.once
-    monkeypatch.setattr(client.connection, "once", lambda *a, **k: (gate.wait(30), real(*a, **k))[1])
+    monkeypatch.setattr(client.connection, "once", lambda *a, **k: (gate.wait(60), real(*a, **k))[1])
     limits = BufferLimits(buffer_bytes=1_000, max_block_ms=10, linger_ms=0)
     with client.producer(limits=limits) as producer:
         producer.send(topic, b"x" * 900)
         with pytest.raises(BufferFull):
             producer.send(topic, b"y" * 900)
         gate.set()
-        producer.flush(30)
+        producer.flush(60)
         producer.send(topic, b"z" * 900)
     assert [value[:1] for value in values(client, topic) if value] in ([b"x", b"z"], [b"z", b"x"])
 

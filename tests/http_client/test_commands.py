@@ -150,6 +150,6 @@ def test_a_pipe_that_is_closed_early_is_no_error(server, sluice, topic: str):
     assert consume.stderr is not None
     consume.stdout.readline()
     consume.stdout.close()
-    assert consume.wait(60) == 0
+    assert consume.wait(120) == 0
     assert consume.stderr.read() == b""
     consume.stderr.close()

@@ -19,11 +19,11 @@ from tests.http_client.conftest import GROUPS
 from tests.http_client.transports import Follows
 from tests.support.server import running
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 FAST = {
     "auto_offset_reset": "earliest",
     "heartbeat_interval_ms": 50,
-    "session_timeout_ms": 5_000,
+    "session_timeout_ms": 20_000,
     "fetch_max_wait_ms": 200,
     "retry_backoff_max_ms": 200,
 }

@@ -140,7 +140,7 @@ def test_the_example_runs(server: Server):
         [sys.executable, "-W", "error", str(example), server.url],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -156,5 +156,5 @@ def test_a_member_that_is_asked_to_stop_leaves_its_group(server: Server, client:
         assert member.stdout is not None
         assert member.stdout.readline() == b"seen\n"
         member.terminate()
-        assert member.wait(30) == 0
+        assert member.wait(60) == 0
     assert client.groups.describe(name).state == "EMPTY"

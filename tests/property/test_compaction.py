@@ -33,6 +33,7 @@ from sluice.log_store.delta_log import DataFile
 from sluice.log_store.engine import LogStore
 from sluice.log_store.merger import merge_once
 from sluice.log_store.records import make_batch
+from sluice.log_store.values import OffsetRange
 from tests import counts
 from tests.support.logs import append, memory_cluster
 
@@ -57,6 +58,8 @@ class CompactedLog(RuleBasedStateMachine):
         super().__init__()
         self.cluster = memory_cluster(compaction_in_process_max_bytes=0)
         self.rows: list[Row] = []
+        self.below: list[Row] = []
+        """Below the log start; the file there may still hold them."""
         self.end = self.start = self.first_dirty = 0
         self.log: LogStore
 
@@ -130,9 +133,17 @@ class CompactedLog(RuleBasedStateMachine):
             if segment.end <= self.first_dirty or self.lag == 0:
                 continue
             stamps = [row.ms for row in self.rows if segment.start <= row.offset < segment.end]
+            stamps += self._still_in_a_file_of(segment, view)
             if stamps and max(stamps) > self.now - self.lag:
                 return max(segment.start, self.first_dirty)
         return max(view.segments[-1].start, self.first_dirty)
+
+    def _still_in_a_file_of(self, segment: OffsetRange, view: LogView) -> list[int]:
+        """A file counts with its youngest record, also where that lies below the log start."""
+        at_start = [file for file in view.files if file.base_offset < self.start < file.end_offset]
+        if not at_start or not segment.start <= self.start < segment.end:
+            return []
+        return [row.ms for row in self.below if row.offset >= at_start[0].base_offset]
 
     def _clean(self, end: int) -> None:
         self._before = list(self.rows)
@@ -160,6 +171,7 @@ class CompactedLog(RuleBasedStateMachine):
     def delete_some(self, share: float) -> None:
         self.start += max(1, int((self.end - self.start) * share))
         self.log.delete_records("t", 0, self.start)
+        self.below += [row for row in self.rows if row.offset < self.start]
         self.rows = [row for row in self.rows if row.offset >= self.start]
         self.first_dirty = max(self.first_dirty, self.start)
 

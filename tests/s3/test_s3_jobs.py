@@ -50,11 +50,10 @@ def test_one_that_must_append_refuses_while_records_may_lie_in_the_wal_of_anothe
 
 
 def test_a_lease_on_a_bucket(bucket: Bucket) -> None:
-    quick = {"renew_s": 0.1, "timeout_s": 0.8}
     silent = Lease(bucket.store, SystemClock(), "job", renew_s=60.0, timeout_s=60.0)
     silent.acquire()
-    with Lease(bucket.store, SystemClock(), "job", **quick) as held:
+    with Lease(bucket.store, SystemClock(), "job", renew_s=0.1, timeout_s=0.8) as held:
         with pytest.raises(LeaseHeld):
-            Lease(bucket.store, SystemClock(), "job", **quick).acquire()
+            Lease(bucket.store, SystemClock(), "job", renew_s=0.1, timeout_s=60.0).acquire()
         held.check()
     silent.release()

@@ -26,6 +26,8 @@ PRODUCERS = [
 ]
 STEPS = ("data-file-put", "before-commit", "after-commit", "logged", "applied", "replayed", "accepted", "answered")
 KILLS_PER_ROOT = 10
+STEP_S = 20.0
+"""Within which an open log comes by each of its steps often enough; mostly it takes a second."""
 SPEC: dict[str, Any] = {"partitions": PARTITIONS, "producers": PRODUCERS}
 CASES = [
     (min(KILLS_PER_ROOT, counts.S3_KILLS - first), first // KILLS_PER_ROOT)
@@ -47,8 +49,8 @@ def test_kill_at_named_steps_and_at_random(start: Start, bucket: Bucket, history
             step = STEPS[(kill - kill // 4 + 3 * seed) % len(STEPS)]
             planned += 1
             process = start(fault=[step, dice.randint(5, 40), "SIGKILL"], **SPEC)
-            process.wait_for("opening")
-            _wait(process, 4)
+            wait_until(lambda p=process: not p.alive or p.events("opened"), "dead or open")
+            _wait(process, 1 if step == "replayed" else STEP_S)
             met += not process.alive
         process.kill()
     process = start(**SPEC)
@@ -57,7 +59,7 @@ def test_kill_at_named_steps_and_at_random(start: Start, bucket: Bucket, history
     process.stop()
     assert met >= planned // 2, "most of the steps were never reached"
     verdict = bucket.check(history, partitions=PARTITIONS)
-    assert verdict.acked > 10 * kills
+    assert verdict.acked > kills
     print(f"{kills} kills, {met} of {planned} at their step: {verdict}")
 
 

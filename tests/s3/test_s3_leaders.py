@@ -21,18 +21,21 @@ from tests.support.history import Rows
 Start = Callable[..., Process]
 
 RACES = max(2, counts.LEADER_RACES // 3)
-FENCED_WITHIN_S = CLAIM_CHECK_S + 2
+FENCED_WITHIN_S = CLAIM_CHECK_S + 20
 """A look at the claims may be a second old; the rest is for a busy machine."""
 SHARED = [["each", "partition", "all", 0], ["spread", "topic", "all", 0]]
 """Idempotent producers that send the same sequences to both leaders, as clients that fail over do."""
 
 
-def _spec(number: int) -> dict[str, Any]:
+PATIENT = {"claim_timeout_ms": 60_000}
+
+
+def _spec(number: int, **settings: Any) -> dict[str, Any]:
     own = [[f"bare{number}", "plain", "1", 1], [f"whole{number}", "plain", "all", 1]]
     return {
         "partitions": 2,
         "producers": [*SHARED, *own],
-        "settings": {"advertised_address": f"host-{number}:8080", "commit_interval_ms": 50},
+        "settings": {"advertised_address": f"host-{number}:8080", "commit_interval_ms": 50} | settings,
     }
 
 
@@ -73,7 +76,7 @@ def test_a_renewed_claim_is_never_taken_and_a_silent_one_only_after_the_time_out
     leader = start("machine-0", **_spec(0))
     leader.wait_for("ack", count=3, name="each")
     for number in (1, 2):
-        refused = start(f"machine-{number}", to=tmp_path / f"refused-{number}.jsonl", **_spec(number))
+        refused = start(f"machine-{number}", to=tmp_path / f"refused-{number}.jsonl", **_spec(number, **PATIENT))
         assert refused.wait() == 3
         assert refused.events("refused")[0]["leader"] == "host-0:8080"
         assert not (tmp_path / f"machine-{number}").exists(), "whoever is refused leaves nothing behind"
@@ -107,7 +110,7 @@ def _take_over_and_clean(bucket: Bucket) -> tuple[int, Rows]:
         assert boottime() - begun >= CLAIMS["claim_timeout_ms"] / 1000
         partition = log.partition(TOPIC, 0)
         for number in range(VERSIONS):
-            log.append(TOPIC, 0, make_batch([{"value": b"heir:%d:0" % number}], default_ms=1)).result(30)
+            log.append(TOPIC, 0, make_batch([{"value": b"heir:%d:0" % number}], default_ms=1)).result(60)
             if number == VERSIONS // 2:
                 partition.durability.checkpoint()
         newest = partition.durability.checkpoint()

@@ -48,7 +48,7 @@ def test_appends_merges_checkpoints_clean_up_and_a_moved_log_start(bucket: Bucke
         assert checkpoint_and_clean(log, TOPIC) > 0
         assert bucket.versions()[0] > 0
         assert _agree(bucket, log) == 134
-        log.append(TOPIC, 0, make_batch([{"value": b"in the WAL first"}], default_ms=1), acks=Acks.LEADER).result(30)
+        log.append(TOPIC, 0, make_batch([{"value": b"in the WAL first"}], default_ms=1), acks=Acks.LEADER).result(60)
         assert log.delete_records(TOPIC, 0, 134) == 134
         assert _agree(bucket, log) == 1
     with bucket.lead(**settings) as log:

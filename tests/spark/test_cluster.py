@@ -51,7 +51,7 @@ spark.stop()
 """
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_cluster_without_sluice_runs_source_sink_and_consumer_job(tmp_path: Path):
     (tmp_path / "program.py").write_text(PROGRAM)
     archive = build_zip(tmp_path / "sluice.zip")
@@ -67,25 +67,25 @@ def test_a_cluster_without_sluice_runs_source_sink_and_consumer_job(tmp_path: Pa
                 "/v3/clusters/-/topics", json={"topic_name": name, "partitions_count": PARTITIONS}
             )
             assert made.status_code == 201
-        given = [server.url, str(tmp_path / "copied"), str(tmp_path / "report.json")]
-        submitted = [*cluster.submit(), str(tmp_path / "program.py"), *given]
-        program = Driver((), tmp_path, submitted, environment)
-        started.append(program)
-        assert program.wait(300) == 0, program.text
-        report = json.loads((tmp_path / "report.json").read_text())
-        assert report["values"] == list(range(RECORDS))
-        # The executors use what Spark brought to them, not the driver's file, which another machine would not have.
-        fetched = str(tmp_path / "cluster")
-        assert all(place.startswith(fetched) and "sluice.zip/sluice/" in place for place in report["places"]), report
-
-        # The job reads what the program's stream has written, as a member of a group, until it is told to stop.
+        # Both at once: the job reads what the program's stream writes, as a member of a group, until it is stopped.
         arguments = [
             *("--topics", "copy", "--group", "g", "--server", server.url, "--to", f"delta:{table}"),
             *("--starting-offsets", "earliest", "--trigger", "processingTime=200ms"),
         ]
         job = Driver(arguments, tmp_path, [*cluster.submit(), str(ROOT / "streaming" / "consumer.py")], environment)
         started.append(job)
-        deadline = time.monotonic() + 300
+        given = [server.url, str(tmp_path / "copied"), str(tmp_path / "report.json")]
+        submitted = [*cluster.submit(), str(tmp_path / "program.py"), *given]
+        program = Driver((), tmp_path, submitted, environment)
+        started.append(program)
+        assert program.wait(600) == 0, program.text
+        report = json.loads((tmp_path / "report.json").read_text())
+        assert report["values"] == list(range(RECORDS))
+        # The executors use what Spark brought to them, not the driver's file, which another machine would not have.
+        fetched = str(tmp_path / "cluster")
+        assert all(place.startswith(fetched) and "sluice.zip/sluice/" in place for place in report["places"]), report
+
+        deadline = time.monotonic() + 400
         while len(rows := stored_rows(table)) < RECORDS:
             assert job.process.poll() is None, job.text
             assert time.monotonic() < deadline, job.text

@@ -89,6 +89,18 @@ def test_members_that_write_the_same_records_at_the_same_time(spark: SparkSessio
     assert _stored(spark, DeltaTarget(place)) == [(0, n) for n in range(35)] + own
 
 
+def test_members_that_start_together_make_one_table(spark: SparkSession, tmp_path: Path):
+    """One may find the folder of another, which has not committed yet."""
+    schema = _rows(spark, (0, 0, 1)).schema
+
+    def start(place: Path) -> None:
+        DeltaTarget(str(place)).prepare(spark.newSession(), schema)
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(start, [tmp_path / "out"] * 3))
+    assert spark.read.format("delta").load(str(tmp_path / "out")).schema.names == schema.names
+
+
 def test_a_table_that_does_not_fit_is_refused(spark: SparkSession, tmp_path: Path):
     place = str(tmp_path / "theirs")
     spark.range(3).write.format("delta").save(place)

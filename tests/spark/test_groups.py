@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 import uuid
 from collections import Counter
@@ -15,14 +14,13 @@ import pytest
 
 from sluice.api.client import Record, SluiceClient
 from sluice.log_store.errors import GroupIdNotFound
-from tests import counts
 from tests.support.server import Server, running
-from tests.support.spark_members import Driver, Row, start_query, written
+from tests.support.spark_members import Row, start_query, written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PATIENCE_S = 90.0
+PATIENCE_S = 240.0
 PARTITIONS = 4
 OFTEN = {"processingTime": "200 milliseconds"}
 
@@ -80,14 +78,14 @@ def test_available_now_commits_its_last_batch_leaves_and_follows_a_reset(
     run()
     assert written(tmp_path) == everything
     assert lag(client, "nightly") == [0] * PARTITIONS
-    until(lambda: members(client, "nightly") == [], "it left", patience_s=10)
+    until(lambda: members(client, "nightly") == [], "it left", patience_s=60)
 
     everything = fill(client, topic, 5)
     assert lag(client, "nightly") == [5] * PARTITIONS
     run()
     assert written(tmp_path) == everything, "went on where it was"
 
-    until(lambda: members(client, "nightly") == [], "it left", patience_s=10)
+    until(lambda: members(client, "nightly") == [], "it left", patience_s=60)
     client.groups.reset("nightly", {"to_offset": 43}, topics=[topic], execute=True)
     run()
     again = Counter((partition, offset) for partition in range(PARTITIONS) for offset in (43, 44))
@@ -133,50 +131,9 @@ def test_queries_share_the_partitions_while_others_come_go_and_the_service_is_aw
     assert members(client, group) == before
 
     second.stop()
-    until(lambda: len(members(client, group)) == 1, "stop() leaves the group", patience_s=10)
+    until(lambda: len(members(client, group)) == 1, "stop() leaves the group", patience_s=60)
     everything = fill(client, topic, 10)
     until(lambda: written(*folders) == everything, "the first one has all partitions")
     assert first.isActive
     first.stop()
-    until(lambda: members(client, group) == [], "nobody is left", patience_s=10)
-
-
-def test_others_take_over_from_drivers_that_were_killed(
-    spark: SparkSession, server: Server, client: SluiceClient, topic: str, tmp_path: Path
-) -> None:
-    """Killed at any moment: nothing is passed over, and only what was not committed is read by another one again."""
-    group, survivor = "killed", tmp_path / "survivor"
-    query = start_query(spark, server.url, topic, group, survivor, OFTEN)
-    until(lambda: len(members(client, group)) == 1)
-    folders = [survivor]
-    try:
-        for number in range(counts.DRIVER_KILLS):
-            folders.append(tmp_path / f"victim-{number}")
-            _kill_one(server, client, topic, group, folders, only_jvm=number % 2 == 1)
-    finally:
-        query.stop()
-    assert query.exception() is None
-
-
-def _kill_one(
-    server: Server, client: SluiceClient, topic: str, group: str, folders: list[Path], *, only_jvm: bool
-) -> None:
-    folder = folders[-1]
-    folder.mkdir()
-    driver = Driver(group, topic, server.url, folder)
-    try:
-        until(lambda: len(members(client, group)) == 2, "it is in the group")
-        until(lambda: (fill(client, topic, 1), time.sleep(0.5), written(folder))[2], "it has partitions and reads them")
-        time.sleep(random.random())
-        fill(client, topic, 20)
-        committed = {at.partition: one.offset for at, one in client.groups.offsets(group).items()}
-        if only_jvm:
-            driver.kill_jvm()
-            until(lambda: len(members(client, group)) == 1, "it left, before its session was over", patience_s=8)
-    finally:
-        driver.kill()
-    everything = fill(client, topic, 20)
-    until(lambda: set(written(*folders)) == set(everything), "taken over")
-    twice = {row for row, count in written(*folders).items() if count > 1 and row in written(folder)}
-    assert all(offset >= committed[partition] for partition, offset in twice), twice
-    until(lambda: lag(client, group) == [0] * PARTITIONS)
+    until(lambda: members(client, group) == [], "nobody is left", patience_s=60)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sluice.conf.settings import Settings
+from sluice.jobs import mirror as mirror_job
 from sluice.jobs.framework import run_job
 from sluice.jobs.mirror import Mirror, MirrorRun
 from sluice.jobs.output import Output
@@ -20,6 +23,8 @@ from sluice.log_store.records import make_batch
 from sluice.log_store.store import open_store
 from sluice.log_store.topic import AlterOp, ConfigChange
 from tests.support import damage
+from tests.support.logs import eventually
+from tests.support.server import running
 from tests.support.stock_readers import our_rows
 
 
@@ -27,13 +32,66 @@ class Killed(Exception):
     pass
 
 
-def mirror(spark: SparkSession, source: Path, copy: Path, **changes: Any) -> Report:
+def mirror(
+    spark: SparkSession, source: Path, copy: Path, *, stopping: Callable[[], bool] | None = None, **changes: Any
+) -> Report:
     options: dict[str, Any] = {
         "root": str(copy), "server": None, "token": None, "ca_file": None, "dry_run": False, "topic": [],
         "partition": [], "source": str(source), "source_config": None, "continuous": False, "max_records": None,
     }  # fmt: skip
     given = argparse.Namespace(**(options | changes))
-    return run_job(Mirror(), given, Settings(), output=Output(as_json=True), spark=lambda: spark)
+    return run_job(Mirror(), given, Settings(), output=Output(as_json=True), spark=lambda: spark, stopping=stopping)
+
+
+def test_a_mirror_without_end_follows_rows_topics_and_log_starts_into_a_served_cluster(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Records, a topic that is new, partitions that are added, a log start that moves while no rows come."""
+    monkeypatch.setattr(mirror_job, "LOOK_S", 0.5)
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    stop, reports = threading.Event(), list[Report]()
+    with damage.open_root(source) as log, running(copy) as server:
+
+        def ends(topic: str, partition: int = 0) -> tuple[int, int]:
+            found = server.client.get(f"/topics/{topic}/partitions/{partition}/offsets").json()
+            return found.get("beginning_offset", -1), found.get("end_offset", -1)
+
+        def reaches(start: int, end: int, topic: str, partition: int = 0) -> None:
+            def there() -> bool:
+                assert not reports, reports[0].error
+                return ends(topic, partition) == (start, end)
+
+            eventually(there, timeout=180)
+
+        log.create_topic("t")
+        damage.append(log, "t", damage.numbered(0, 20))
+        options = {"continuous": True, "stopping": stop.is_set}
+        thread = threading.Thread(target=lambda: reports.append(mirror(spark, source, copy, **options)))
+        thread.start()
+        try:
+            reaches(0, 20, "t")
+            damage.append(log, "t", damage.numbered(20, 30))
+            reaches(0, 50, "t")
+            log.delete_records("t", 0, 35)
+            reaches(35, 50, "t")
+            log.create_topic("later")
+            log.grow_topic("t", 2)
+            damage.append(log, "later", damage.numbered(0, 5))
+            damage.append(log, "t", damage.numbered(0, 7), partition=1)
+            reaches(0, 5, "later")
+            reaches(0, 7, "t", 1)
+            refused = server.client.post("/topics/t", json={"records": [{"value": 1}]})
+            assert (refused.status_code, refused.json()["error"]) == (400, "POLICY_VIOLATION"), refused.text
+        finally:
+            stop.set()
+            thread.join()
+        assert (reports[0].outcome, reports[0].mode, reports[0].records) == ("stopped", "online", 62), reports[0].error
+        assert server.terminate() == 0
+        expected = {where: our_rows(log, *where) for where in (("t", 0), ("t", 1), ("later", 0))}
+    assert {where: rows_of(copy, *where) for where in expected} == expected
+    store = open_store(copy, fsync=False)
+    verdict = Verification(store, LocalWorkers(store, threads=1), Scope()).run()
+    assert [str(one) for one in verdict.violations] == []
 
 
 def rows_of(root: Path, topic: str, partition: int = 0) -> list[Any]:

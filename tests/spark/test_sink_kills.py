@@ -18,7 +18,7 @@ from tests.http.checks import V3
 from tests.support.server import Server, running
 
 FILES, LINES, PARTITIONS, TOPIC = 3, 2_000, 2, "t"
-JOB_S, LOOK_S = 180.0, 0.05
+JOB_S, LOOK_S = 400.0, 0.05
 
 
 def end_offsets(server: Server) -> int:

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import threading
-import uuid
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql import Row, SparkSession
 from pyspark.sql.types import StructType
 
 from sluice.log_store.engine import LogStore
-from sluice.log_store.plans import PlanKind
 from sluice.streaming.source import SluiceDataSource
 from tests.http.checks import V3
-from tests.support.harness import settings_of, wait_until
-from tests.support.logs import NOW_MS, append, append_one_by_one, batch, folder_cluster, folder_of, make_batch, rewrite
-from tests.support.s3_server import S3Server
+from tests.support.harness import wait_until
+from tests.support.logs import NOW_MS, append, batch, make_batch
 from tests.support.server import running
+from tests.support.spark_source import Place, Sink, start, stream, to_the_end
 
 KAFKA_SCHEMA = (
     "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int>"
@@ -33,56 +27,12 @@ def registered(spark: SparkSession) -> None:
     spark.dataSource.register(SluiceDataSource)
 
 
-@pytest.fixture
-def log(tmp_root: Path) -> Iterator[LogStore]:
-    with folder_cluster(tmp_root) as cluster:
-        log = cluster.open()
-        log.create_topic("t", partitions=2)
-        yield log
-
-
-class Sink:
-    """What a query delivered, batch by batch."""
-
-    def __init__(self) -> None:
-        self.batches: dict[int, list[Row]] = {}
-
-    def __call__(self, frame: DataFrame, number: int) -> None:
-        self.batches[number] = frame.collect()
-
-    @property
-    def offsets(self) -> list[tuple[int, int]]:
-        """(partition, offset) in the order of delivery."""
-        return [(row.partition, row.offset) for _, rows in sorted(self.batches.items()) for row in rows]
-
-    @property
-    def sizes(self) -> list[int]:
-        return [len(rows) for _, rows in sorted(self.batches.items())]
-
-
-def stream(spark: SparkSession, root: object, **options: Any) -> DataFrame:
-    given = {"subscribe": "t", "startingOffsets": "earliest"} | options
-    texts = {name: str(value) for name, value in given.items() if value is not None}
-    return spark.readStream.format("sluice").options(**texts).load(str(root))
-
-
-def start(frame: DataFrame, sink: Callable[[DataFrame, int], None], checkpoint: Path, **trigger: Any) -> StreamingQuery:
-    writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
-    return (writer.trigger(**trigger) if trigger else writer).start()
-
-
-def to_the_end(frame: DataFrame, checkpoint: Path, **trigger: Any) -> Sink:
-    sink = Sink()
-    query = start(frame, sink, checkpoint, **(trigger or {"availableNow": True}))
-    assert query.awaitTermination(120)
-    return sink
-
-
-def test_a_batch_query(spark: SparkSession, log: LogStore, tmp_root: Path):
+def test_a_batch_query(spark: SparkSession, place: Place):
+    log, read = place.log, spark.read.format("sluice").options(**place.keys)
     records = [{"key": b"k", "value": b"v%d" % n, "headers": [("h", None)] if n else None} for n in range(3)]
     append(log, "t", 0, make_batch(records, default_ms=NOW_MS))
     append(log, "t", 1, batch("x"))
-    plain = spark.read.format("sluice").option("subscribe", "t").load(str(tmp_root))
+    plain = read.option("subscribe", "t").load(place.root)
     assert plain.schema.simpleString() == KAFKA_SCHEMA, "that of the Kafka source"
     rows = plain.orderBy("partition", "offset").collect()
     assert [(r.topic, r.partition, r.offset, r.timestampType) for r in rows] == [
@@ -93,7 +43,8 @@ def test_a_batch_query(spark: SparkSession, log: LogStore, tmp_root: Path):
     ]
     assert (bytes(rows[1].key), bytes(rows[1].value), rows[3].key) == (b"k", b"v1", None)
     assert plain.selectExpr("unix_millis(timestamp)").first()[0] == NOW_MS
-    full = plain.sparkSession.read.format("sluice").options(subscribe="t", includeHeaders="true").load(str(tmp_root))
+    headed = spark.read.format("sluice").options(**place.keys, subscribe="t", includeHeaders="true")
+    full = headed.load(place.root)
     assert [row.headers for row in full.orderBy("partition", "offset").collect()] == [
         None,
         [Row(key="h", value=None)],
@@ -101,14 +52,15 @@ def test_a_batch_query(spark: SparkSession, log: LogStore, tmp_root: Path):
         None,
     ]
     # SQL alone, tasks cut, columns chosen, an end.
-    options = f"path '{tmp_root}', subscribe 't', columns 'offset,partition', minPartitions '4'"
+    given = place.keys | {"path": place.root, "subscribe": "t", "columns": "offset,partition", "minPartitions": "4"}
+    options = ", ".join(f"'{name}' '{value}'" for name, value in given.items())
     ends = '{"t":{"0":2,"1":-1}}'
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW v USING sluice OPTIONS ({options}, endingOffsets '{ends}')")
     found = spark.sql("SELECT partition, offset FROM v WHERE offset < 5 ORDER BY 1, 2")
     assert [tuple(row) for row in found.collect()] == [(0, 0), (0, 1), (1, 0)]
     spark.catalog.dropTempView("v")
-    empty = spark.read.format("sluice").options(assign='{"t":[1]}', startingOffsets='{"t":{"1":1}}').load(str(tmp_root))
-    assert empty.collect() == []
+    last = spark.read.format("sluice").options(**place.keys, assign='{"t":[1]}', startingOffsets='{"t":{"1":1}}')
+    assert last.load(place.root).collect() == []
 
 
 @pytest.mark.parametrize(
@@ -132,10 +84,11 @@ def test_a_schema_of_the_users_own_is_refused(spark: SparkSession, log: LogStore
         spark.read.format("sluice").schema(own).option("subscribe", "t").load(str(tmp_root)).collect()
 
 
-def test_checkpoints_triggers_and_limits(spark: SparkSession, log: LogStore, tmp_root: Path, tmp_path: Path):
+def test_checkpoints_triggers_and_limits(spark: SparkSession, place: Place, tmp_path: Path):
+    log = place.log
     append(log, "t", 0, batch(*map(str, range(60))))
     append(log, "t", 1, batch(*map(str, range(20))))
-    frame, checkpoint = stream(spark, tmp_root, maxOffsetsPerTrigger=40, minPartitions=4), tmp_path / "checkpoint"
+    frame, checkpoint = stream(spark, place, maxOffsetsPerTrigger=40, minPartitions=4), tmp_path / "checkpoint"
     first = to_the_end(frame, checkpoint)
     assert first.sizes == [40, 40]
     assert sorted(first.offsets) == [*((0, n) for n in range(60)), *((1, n) for n in range(20))]
@@ -153,7 +106,9 @@ def test_checkpoints_triggers_and_limits(spark: SparkSession, log: LogStore, tmp
 
 def test_a_running_query_follows_the_log(spark: SparkSession, log: LogStore, tmp_root: Path, tmp_path: Path):
     sink = Sink()
-    frame = stream(spark, tmp_root, subscribe=None, subscribePattern="t.*", startingOffsets="latest")
+    frame = stream(
+        spark, Place(str(tmp_root), log, {}), subscribe=None, subscribePattern="t.*", startingOffsets="latest"
+    )
     append(log, "t", 0, batch("before"))
     query = start(frame, sink, tmp_path / "checkpoint", processingTime="100 milliseconds")
     try:
@@ -177,50 +132,6 @@ def test_a_running_query_follows_the_log(spark: SparkSession, log: LogStore, tmp
         query.stop()
 
 
-def test_slow_batches_race_merge_retention_and_vacuum(
-    spark: SparkSession, log: LogStore, tmp_root: Path, tmp_path: Path
-):
-    """Files are replaced and deleted all the time; every record above the log start comes once, in order."""
-    append_one_by_one(log, "t", map(str, range(120)))
-    stop = threading.Event()
-    failures: list[BaseException] = []
-
-    def churn() -> None:
-        count = 120
-        try:
-            while not stop.is_set():
-                files = list(log.partition("t", 0).state.files)
-                log.apply_plan("t", 0, rewrite(log, "t", PlanKind.MERGE, files[-8:]))
-                # A vacuum without mercy: what left the log is gone at once.
-                for file in files[-8:]:
-                    log.runtime.store.delete(f"{folder_of(log, 't')}/{file.path}")
-                append_one_by_one(log, "t", map(str, range(count, count + 3)))
-                count += 3
-                stop.wait(0.02)
-        except BaseException as error:  # noqa: BLE001
-            failures.append(error)
-
-    churning = threading.Thread(target=churn)
-    churning.start()
-    try:
-        sink = to_the_end(stream(spark, tmp_root, maxOffsetsPerTrigger=30), tmp_path / "checkpoint")
-    finally:
-        stop.set()
-        churning.join()
-    assert not failures, failures
-    offsets = [offset for _, offset in sink.offsets]
-    assert len(offsets) >= 120
-    assert offsets == list(range(len(offsets)))
-    # Retention passes the position of the query: an error, or, if asked for, the rest.
-    log.delete_records("t", 0, len(offsets) + 2)
-    append(log, "t", 0, batch("last"))
-    with pytest.raises(PySparkException, match="below the log start"):
-        to_the_end(stream(spark, tmp_root), tmp_path / "checkpoint")
-    rest = to_the_end(stream(spark, tmp_root, failOnDataLoss="false"), tmp_path / "checkpoint")
-    end = log.partition("t", 0).state.end
-    assert [offset for _, offset in rest.offsets] == list(range(len(offsets) + 2, end))
-
-
 def test_the_service_names_its_root_and_may_then_be_down(spark: SparkSession, tmp_path: Path):
     with running(tmp_path / "root") as server:
         server.client.post("/topics/t", json={"records": [{"value": n} for n in range(5)]}).raise_for_status()
@@ -229,38 +140,3 @@ def test_the_service_names_its_root_and_may_then_be_down(spark: SparkSession, tm
         assert by_server.count() == 5
         server.kill()
         assert spark.read.format("sluice").options(subscribe="t").load(str(tmp_path / "root")).count() == 5
-
-
-def test_a_bucket(spark: SparkSession, s3: S3Server, tmp_path: Path):
-    """The same from an object store, with its credentials given as options."""
-    url = f"{s3.bucket('lake')}/{uuid.uuid4().hex}"
-    options = s3.options
-    keys = {
-        "s3.endpoint": options["endpoint"],
-        "s3.region": options["region"],
-        "s3.access.key.id": options["access_key_id"],
-        "s3.secret.access.key": options["secret_access_key"],
-        "s3.allow.http": "true",
-    }
-    settings = settings_of(
-        url,
-        wal_dir=str(tmp_path / "wal"),
-        s3_endpoint=options["endpoint"],
-        s3_region=options["region"],
-        s3_access_key_id=options["access_key_id"],
-        s3_secret_access_key=options["secret_access_key"],
-        s3_allow_http=True,
-        merge_enable=False,
-    )
-    with LogStore.open(settings) as log:
-        log.create_topic("t", partitions=3)
-        for partition in range(3):
-            append_one_by_one(log, "t", map(str, range(10)), partition)
-        frame = stream(spark, url, maxOffsetsPerTrigger=12, **keys)
-        first = to_the_end(frame, tmp_path / "checkpoint")
-        assert sorted(first.offsets) == [(p, n) for p in range(3) for n in range(10)]
-        files = list(log.partition("t", 0).state.files)
-        log.apply_plan("t", 0, rewrite(log, "t", PlanKind.MERGE, files))
-        append(log, "t", 1, batch("more"))
-        assert to_the_end(frame, tmp_path / "checkpoint").offsets == [(1, 10)]
-    assert spark.read.format("sluice").options(subscribe="t", **keys).load(url).count() == 31

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from pathlib import Path
 
 import httpx
@@ -11,13 +12,19 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from sluice.jobs.cluster import StoreSpec
+from sluice.jobs.status import status_rows
 from sluice.jobs.verify_run import Scope, Verdict, Verification
 from sluice.jobs.verify_spark import SparkWorkers
 from sluice.jobs.verify_workers import LocalWorkers
+from sluice.jobs.work import DONE, FAILED
 from sluice.log_store import snapshot
+from sluice.log_store.engine import LogStore
 from sluice.log_store.store import open_store
 from tests.support import damage
 from tests.support.damage import edit_commit, flip, rewrite_last_file, set_stats, state_of
+from tests.support.harness import SMALL, settings_of
+from tests.support.jobs import ran
+from tests.support.s3_server import S3Server
 from tests.support.server import running
 
 PRODUCERS, LEAST_REQUESTS = 2, 40
@@ -62,6 +69,45 @@ def test_each_of_several_damages_is_named_with_its_place(spark: SparkSession, tm
         ("keys", "R-7", 1, 4),
     }, "\n".join(map(str, verdict.violations))
     assert sum(one.topic == "stock" for one in verdict.violations) == 2, "delta-rs and delta-spark are both named"
+
+
+def test_a_root_in_a_bucket_is_read_by_executors(spark: SparkSession, s3: S3Server, tmp_path: Path):
+    """Without Hadoop's file system for it: all but delta-spark is compared, which is told; damage is still found."""
+    url = f"{s3.bucket('lake')}/{uuid.uuid4().hex}"
+    options = {name: value for name, value in s3.options.items() if name != "allow_http"}
+    storage = {f"s3_{name}": value for name, value in options.items()} | {"s3_allow_http": True}
+    settings = settings_of(url, **SMALL, **storage, wal_dir=str(tmp_path / "wal"))
+    store = open_store(url, storage_options=s3.options)
+    with LogStore.open(settings) as log:
+        log.create_topic("t")
+        log.create_topic("keys", configs={"cleanup.policy": "compact"})
+        for first in (0, 4, 8):
+            damage.append(log, "t", damage.numbered(first, 4))
+            damage.append(log, "keys", damage.numbered(first, 4, keys=4))
+        kept = {4, 5, 6, 7}
+        damage.compact(log, log.partition("keys", 0), kept, first_dirty=8)
+        log.partition("t", 0).checkpoint()
+    report = ran("verify", url, settings=settings, spark=lambda: spark).report
+    assert (report.outcome, report.facts["violations"]) == (DONE, 0), report.error
+    assert report.records >= 12 + 8
+    told = {(row["topic"], row["rule"]) for row in report.rows if "no file system" in row["text"]}
+    assert {("t", "I-11"), ("keys", "I-11")} <= told
+    (found,) = status_rows(store, None, full=False)
+    assert (found["job"], found["outcome"], found["records"]) == ("verify", DONE, report.records)
+
+    with LogStore.open(settings) as log:
+        led = log.partition("keys", 0)
+        led.prepare()
+        damage.append(log, "keys", damage.numbered(12, 4, keys=4))
+        damage.compact(log, led, {4, 5, 6, 7, 8, 9, 10, 11}, first_dirty=12)
+        (file, *_) = log.partition("t", 0).state.files
+        folder = log.partition("t", 0).ref.folder
+    data = bytearray(store.get(f"{folder}/{file.path}"))
+    data[20] ^= 1
+    store.replace(f"{folder}/{file.path}", bytes(data))
+    report = ran("verify", url, "--no-notices", settings=settings, spark=lambda: spark).report
+    assert report.outcome == FAILED
+    assert {(row["topic"], row["rule"]) for row in report.rows} == {("t", "I-10"), ("keys", "R-7")}, report.rows
 
 
 def _mislead_stock_readers(root: Path, folder: str) -> None:

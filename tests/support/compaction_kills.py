@@ -46,7 +46,7 @@ def append(root: str) -> None:
             end = log.partition("t", 0).high_watermark
             pairs = [record(offset) for offset in range(end, end + 5)]
             rows = [{"key": key, "value": value} for key, value in pairs]
-            log.append("t", 0, make_batch(rows, default_ms=NOW_MS + end * 1_000)).result(20)
+            log.append("t", 0, make_batch(rows, default_ms=NOW_MS + end * 1_000)).result(60)
 
 
 def check(root: str) -> None:

@@ -53,7 +53,7 @@ def numbered(first: int, count: int, keys: int = 1_000) -> pa.RecordBatch:
 
 
 def append(log: LogStore, topic: str, batch: pa.RecordBatch, partition: int = 0) -> None:
-    log.append(topic, partition, batch).result(timeout=30)
+    log.append(topic, partition, batch).result(timeout=60)
 
 
 def healthy_root(root: Path) -> None:
@@ -102,7 +102,7 @@ def commit_offset(log: LogStore, group: str, topic: str, offset: int, partition:
     value = Committed(offset=offset, metadata="", commit_ms=MS, topic_id=log.topic(topic).topic_id)
     row = (offset_key(group, TopicPartition(topic, 0)), encode_committed(value))
     where = partition_of_group(group, meta.partitions) if partition is None else partition
-    log.partition(CONSUMER_OFFSETS, where).append(batch_of([row], MS)).result(timeout=30)
+    log.partition(CONSUMER_OFFSETS, where).append(batch_of([row], MS)).result(timeout=60)
 
 
 # --- commits -----------------------------------------------------------------------------------

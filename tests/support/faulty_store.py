@@ -33,7 +33,7 @@ Match: TypeAlias = str | Callable[[str], bool]
 When: TypeAlias = Literal["before", "after"]
 T = TypeVar("T")
 
-GATE_TIMEOUT_S = 30
+GATE_TIMEOUT_S = 60
 """So that a broken test ends with an error and not with a hung run."""
 
 

@@ -158,7 +158,7 @@ class Worker:
         threading.Thread(target=self.consumer.close, daemon=True).start()  # ends what it repeats in vain
 
     def join(self) -> None:
-        self._thread.join(30)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
 

@@ -22,7 +22,7 @@ from tests.support.history import History, Rows, Verdict, boottime, judge, parse
 
 TOPIC = "orders"
 REPOSITORY = Path(__file__).parents[2]
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 POLL_S = 0.005
 
 # Small enough that files roll, checkpoints are written and the WAL is cut many times within a second.
@@ -152,7 +152,7 @@ class Process:
     def stop(self) -> None:
         """In order: everything accepted is committed, the claim is released."""
         self.tell("stop")
-        assert self.wait(60) == 0, self.errors()
+        assert self.wait(120) == 0, self.errors()
         self.kill()
 
     def suspended(self) -> bool:

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 Place = tuple[int, int]
 
 

@@ -93,7 +93,7 @@ def append(root: str, step: int) -> None:
                 end = log.partition("t", partition).high_watermark
                 ms = now - 2 * HOUR if number < 2 and step % 3 == 0 else now
                 batch = make_batch([{"value": b"%d" % end, "timestamp": ms}], default_ms=0)
-                log.append("t", partition, batch).result(20)
+                log.append("t", partition, batch).result(60)
 
 
 def check(root: str) -> None:

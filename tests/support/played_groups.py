@@ -12,8 +12,8 @@ from sluice.log_store.errors import GroupIdNotFound
 from tests.support.played_query import PlayedQuery, Row
 from tests.support.server import Server
 
-PATIENCE_S = 30.0
-QUICK = {"group.heartbeat.interval.ms": "50", "group.session.timeout.ms": "10000", "startingOffsets": "earliest"}
+PATIENCE_S = 60.0
+QUICK = {"group.heartbeat.interval.ms": "50", "group.session.timeout.ms": "20000", "startingOffsets": "earliest"}
 Make = Callable[..., PlayedQuery]
 
 

@@ -110,7 +110,7 @@ class PlayedQuery:
         """No more triggers; the planner process is still there."""
         self._ends.set()
         if self._thread is not None:
-            self._thread.join(30)
+            self._thread.join(60)
 
     def stop(self) -> None:
         self.rest()

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sluice.conf.jars import jars_folder, resolve_with_ivy_file
+from tests.support.ports import free_ports
 
 VERSION = "4.1.0"
-READY_WITHIN_S = 30
+READY_WITHIN_S = 90
 _IVY = f"""<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="sluice" module="tests"/>
   <dependencies>
@@ -70,15 +71,9 @@ def _jar() -> Path:
     return jar
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextmanager
 def s3_server(folder: Path) -> Iterator[S3Server]:
-    data, port = folder / "buckets", free_port()
+    data, (port,) = folder / "buckets", free_ports(1)
     data.mkdir(parents=True, exist_ok=True)
     server = S3Server(f"http://127.0.0.1:{port}", port, data)
     properties = folder / "s3proxy.conf"

@@ -17,15 +17,18 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 
-START_S, STOP_S = 30.0, 30.0
+START_S, STOP_S = 90.0, 60.0
 QUICK = {"SLUICE_COMMIT_INTERVAL_MS": "5", "SLUICE_CLAIM_RENEW_MS": "300", "SLUICE_CLAIM_TIMEOUT_MS": "1000"}
 KILL_AT = "SLUICE_TEST_KILL_AT"
+DELETE_DELAY = "SLUICE_TEST_DELETE_DELAY_MS"
+"""A shorter `file.delete.delay.ms` than anybody may set: readers lose files under their hands."""
 
 
 class Server:
@@ -43,9 +46,9 @@ class Server:
         """From its next start on: kill -9 at a named step of the log, when it is reached for the n-th time."""
         self._settings[KILL_AT] = f"{step}:{times}"
 
-    def start(self) -> None:
+    def start(self, *options: str) -> None:
         command = [sys.executable, "-m", "tests.support.server", "--root", str(self.root)]
-        command += ["--port", str(self.port)]
+        command += ["--port", str(self.port), *options]
         environment = os.environ | QUICK | self._settings
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         self._process = process
@@ -58,7 +61,7 @@ class Server:
         assert listening, f"{line!r}, exit code {process.poll()}"
         self.url = line.split()[-1]
         self.client.close()
-        self.client = httpx.Client(base_url=self.url, timeout=20, verify=self._verify)
+        self.client = httpx.Client(base_url=self.url, timeout=60, verify=self._verify)
 
     @property
     def pid(self) -> int:
@@ -115,10 +118,21 @@ def _kill_at(step: str, times: int) -> None:
     steps.set_hook(lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == step and next(left) == 0 else None)
 
 
+def sweeping_after(delay_ms: int) -> Callable[..., Any]:
+    """The rule of the sweep with a delay of its own."""
+    from sluice.log_store.sweep import choose_sweep
+
+    return lambda *given, **options: choose_sweep(*given, **options | {"delete_delay_ms": delay_ms})
+
+
 if __name__ == "__main__":
     from sluice.api.cli import app
 
     if wanted := os.environ.get(KILL_AT):
         _kill_at(wanted.partition(":")[0], int(wanted.partition(":")[2]))
+    if wanted := os.environ.get(DELETE_DELAY):
+        from sluice.log_store import housekeeping
+
+        housekeeping.choose_sweep = sweeping_after(int(wanted))
 
     app(["serve", *sys.argv[1:]])

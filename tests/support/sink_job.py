@@ -19,10 +19,12 @@ PART_BYTES = "65536"
 
 def main(job: dict[str, str]) -> None:
     from sluice.conf.settings import SparkSettings
-    from sluice.conf.spark import QUICK_START, spark_session
+    from sluice.conf.spark import spark_session
     from sluice.streaming.source import SluiceDataSource
+    from tests.support.quick_jvm import java_options
 
-    extra = QUICK_START | {
+    extra = {
+        "spark.driver.extraJavaOptions": java_options(),
         "spark.sql.warehouse.dir": f"{job['work']}/warehouse",
         "spark.local.dir": f"{job['work']}/local",
         "spark.sql.execution.arrow.maxRecordsPerBatch": LINES_PER_BATCH,

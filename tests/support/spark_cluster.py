@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -15,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-import pyspark
 
 from sluice.conf.settings import SparkSettings
 from sluice.conf.spark import delta_jars
+from tests.support.ports import free_ports
+from tests.support.quick_jvm import SPARK_HOME, java_command, java_options
 
-READY_S = 90.0
-WORKERS = 2
-SPARK_HOME = Path(pyspark.__file__).parent
-SMALL_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+READY_S = 180.0
+WORKERS, PROGRAMS = 2, 2
+"""How many workers, and for how many programs at a time each has room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +36,7 @@ class SparkCluster:
         settings = {
             "spark.executor.memory": "512m",
             "spark.executor.cores": "1",
+            "spark.cores.max": str(WORKERS),  # a task at a time on each worker, and room for another program
             "spark.driver.memory": "1g",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -46,7 +45,8 @@ class SparkCluster:
             "spark.databricks.delta.snapshotPartitions": "2",
             "spark.pyspark.python": str(self.python),
             "spark.pyspark.driver.python": str(self.python),
-            "spark.executor.extraJavaOptions": " ".join(SMALL_JVM),
+            "spark.driver.extraJavaOptions": java_options(),
+            "spark.executor.extraJavaOptions": java_options(),
             **dict(conf.split("=", 1) for conf in confs),
         }
         jars = ",".join(map(str, delta_jars(SparkSettings())))
@@ -76,7 +76,7 @@ def cluster_environment(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def spark_cluster(folder: Path, py_files: Path) -> Iterator[SparkCluster]:
-    port, page = _free_ports(2)
+    port, page = free_ports(2)
     url = f"spark://127.0.0.1:{port}"
     environment = cluster_environment(folder / "local")
     master = ["master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(page)]
@@ -85,9 +85,9 @@ def spark_cluster(folder: Path, py_files: Path) -> Iterator[SparkCluster]:
         for number in range(WORKERS):
             work = [
                 "--cores",
-                "1",
+                str(PROGRAMS),
                 "--memory",
-                "640m",
+                f"{640 * PROGRAMS}m",
                 "--webui-port",
                 "0",
                 "--work-dir",
@@ -109,25 +109,13 @@ def spark_cluster(folder: Path, py_files: Path) -> Iterator[SparkCluster]:
 
 
 def _start(arguments: Sequence[str], folder: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    home = os.environ.get("JAVA_HOME", "")
-    java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
-    assert java is not None
     name, *rest = arguments
-    command = [java, "-Xmx256m", *SMALL_JVM, "-cp", f"{SPARK_HOME}/jars/*", f"org.apache.spark.deploy.{name}", *rest]
+    path = f"{SPARK_HOME}/conf/:{SPARK_HOME}/jars/*"  # as Spark's scripts say it
+    command = [java_command(), "-Xmx256m", *java_options().split(), "-cp", path, f"org.apache.spark.deploy.{name}"]
+    command += rest
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "cluster.log").open("ab") as log:
         return subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 def _wait_ready(page: str, processes: Sequence[subprocess.Popen[bytes]], folder: Path) -> None:

@@ -49,4 +49,4 @@ def store_group(
     rows = [] if stored is None else [(group_key(group), encode_metadata(stored))]
     rows += [(offset_key(group, where), encode_committed(one)) for where, one in (offsets or {}).items()]
     led = log.partition(meta.name, partition_of_group(group, meta.partitions))
-    led.append(batch_of(rows, log.runtime.clock.wall_ms())).result(20)
+    led.append(batch_of(rows, log.runtime.clock.wall_ms())).result(60)

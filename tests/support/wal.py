@@ -13,7 +13,7 @@ from sluice.log_store.wal import SyncPoint, Wal, WalBatch, WalEntryRef
 from sluice.log_store.wal_values import key_of
 
 FILE_BYTES = 4096
-WAIT_S = 20
+WAIT_S = 60
 
 
 def ref(partition: int = 0, topic: str = "orders") -> PartitionRef:
@@ -33,8 +33,8 @@ def batch(
     stamp: ProducerStamp | None = None,
 ) -> WalBatch:
     """The payload follows from the offset and holds no zeros, so that every change to it shows."""
-    payload = random.Random(base * 31 + of.partition).choices(range(1, 256), k=size)
-    return WalBatch(of, epoch, base, count, 1_700_000_000_000 + base, stamp, bytes(payload))
+    payload = random.Random(base * 31 + of.partition).randbytes(size).replace(b"\0", b"\1")
+    return WalBatch(of, epoch, base, count, 1_700_000_000_000 + base, stamp, payload)
 
 
 def open_wal(directory: Path, **options: Any) -> Wal:
@@ -120,7 +120,7 @@ def overwrite(path: Path, position: int, data: bytes) -> None:
 
 def eventually(holds: Callable[[], bool]) -> bool:
     """For what a background thread does by itself."""
-    return any(holds() or threading.Event().wait(0.005) for _ in range(400))
+    return any(holds() or threading.Event().wait(0.005) for _ in range(int(WAIT_S / 0.005)))
 
 
 def flip(path: Path, position: int) -> None:

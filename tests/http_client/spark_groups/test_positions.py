@@ -26,8 +26,9 @@ from tests.support.server import Server
 def test_a_restarted_query_repeats_nothing_even_if_the_last_commit_is_missing(
     client: SluiceClient, query: Make, topic: str, group: str
 ) -> None:
+    """G-6"""
     fill(client, topic, 10)
-    first = query(group_session_timeout_ms="500")
+    first = query(group_session_timeout_ms="1000")
     end = first.look()
     assert end is not None
     until(lambda: len(offsets(client, group)) == 3)
@@ -43,8 +44,9 @@ def test_a_restarted_query_repeats_nothing_even_if_the_last_commit_is_missing(
 def test_an_unfinished_batch_is_replayed_as_it_was_logged(
     client: SluiceClient, query: Make, topic: str, group: str
 ) -> None:
+    """G-5"""
     fill(client, topic, 10)
-    first = query(group_session_timeout_ms="500")
+    first = query(group_session_timeout_ms="1000")
     end = first.look()
     assert end is not None
     first.crash()
@@ -57,6 +59,7 @@ def test_an_unfinished_batch_is_replayed_as_it_was_logged(
 
 @pytest.mark.parametrize("unfinished", [False, True])
 def test_a_reset_takes_effect(client: SluiceClient, query: Make, topic: str, group: str, unfinished: bool) -> None:
+    """G-7"""
     fill(client, topic, 10)
     first = query()
     while first.trigger():
@@ -87,7 +90,7 @@ def test_a_reset_holds_through_a_crash_before_the_first_batch(
     first.stop()
     fill(client, topic, 5)
     client.groups.reset(group, {"to_latest": True}, topics=[topic], execute=True)
-    second = query(first.checkpoint, group_session_timeout_ms="500")
+    second = query(first.checkpoint, group_session_timeout_ms="1000")
     assert second.look() is None, "in the group, and nothing to read"
     until(lambda: {commit.batch for commit in offsets(client, group).values()} == {2})
     second.crash()
@@ -99,6 +102,7 @@ def test_a_reset_holds_through_a_crash_before_the_first_batch(
 def test_what_another_member_has_read_is_not_read_again(
     client: SluiceClient, query: Make, topic: str, group: str
 ) -> None:
+    """G-7"""
     fill(client, topic, 10)
     first = query()
     first.available_now()

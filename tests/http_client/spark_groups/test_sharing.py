@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from sluice.api.client import SluiceClient
+from sluice.streaming.spark.offsets import SourceOffset
 from tests.support.played_groups import (
     PATIENCE_S,
     Make,
@@ -28,6 +29,7 @@ from tests.support.server import Server
 def test_finished_batches_are_committed_the_last_one_included(
     server: Server, client: SluiceClient, query: Make, topic: str, group: str
 ) -> None:
+    """G-2, G-4: the label of a commit is the stamp of the batch."""
     everything = fill(client, topic, 40)
     one = query(maxOffsetsPerTrigger="30")
     assert Counter(one.available_now()) == once_each(everything)
@@ -38,6 +40,31 @@ def test_finished_batches_are_committed_the_last_one_included(
     assert {(commit.query, commit.batch) for commit in found.values()} == {(last["query"], last["batch"])}
     assert last["batch"] == len(one.checkpoint.logged)
     assert [lag.lag for lag in client.groups.lags(group)] == [0, 0, 0]
+
+
+def test_commits_end_in_the_internal_topic_and_offsets_say_who_planned_them(
+    server: Server, client: SluiceClient, query: Make, topic: str, group: str
+) -> None:
+    """G-1, G-8"""
+    fill(client, topic, 10)
+    one = query(maxOffsetsPerTrigger="15")
+    one.available_now()
+    for number, end in enumerate(one.checkpoint.logged, 1):
+        found = SourceOffset.from_json(end)
+        assert {tp.partition for tp in found.ranges} == {0, 1, 2}
+        assert found.topic_ids == {topic: id_of(server, topic)}
+        assert (found.stamp["generation"], found.stamp["batch"]) == (1, number)
+    first, second = map(SourceOffset.from_json, one.checkpoint.logged[:2])
+    assert all(second.ranges[tp].start == found.end for tp, found in first.ranges.items())
+    stored = [record for record in _internal_records(client) if f'"{group}"' in record and f'"{topic}"' in record]
+    assert stored, "the commits of the query are records of __consumer_offsets"
+
+
+def _internal_records(client: SluiceClient) -> list[str]:
+    """Keys and values of what the groups have written."""
+    parts = [at.partition for at in client.offsets("__consumer_offsets") if at.latest]
+    pages = [client.fetch("__consumer_offsets", partition, 0) for partition in parts]
+    return [f"{record.key!r} {record.value!r}" for page in pages for record in page.records]
 
 
 def test_a_batch_that_is_not_finished_is_not_committed(
@@ -55,6 +82,7 @@ def test_a_batch_that_is_not_finished_is_not_committed(
 
 
 def test_idle_triggers_commit_nothing_again(client: SluiceClient, query: Make, topic: str, group: str) -> None:
+    """G-2"""
     fill(client, topic, 5)
     one = query()
     one.available_now()
@@ -128,7 +156,7 @@ def test_the_others_take_over_from_the_commits_of_one_that_was_killed(
     client: SluiceClient, query: Make, topic: str, group: str
 ) -> None:
     everything = fill(client, topic, 20)
-    session = {"group_session_timeout_ms": "1000"}
+    session = {"group_session_timeout_ms": "2000"}
     first, second = query(**session).run(), query(**session).run()
     until(lambda: members(client, group) == 2 and set(read_by(first, second)) == everything)
     first.rest()

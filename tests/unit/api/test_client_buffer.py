@@ -86,7 +86,7 @@ def test_flush_sends_without_lingering_and_waits_for_the_answer():
     batch = gathered.take()
     assert not flushed
     gathered.done(batch)
-    thread.join(10)
+    thread.join(60)
     assert flushed == [True]
 
 

@@ -143,8 +143,8 @@ def test_a_partition_that_is_full_is_waited_for(
         doing = threading.Thread(target=lambda: work(log).commit(parts_of(log, "a", "b")))
         doing.start()
         eventually(lambda: staging.read_manifest(log.runtime.store, "q", 0))
-    doing.join(20)
-    assert [future.result(20).count for future in others] == [1, 1]
+    doing.join(60)
+    assert [future.result(60).count for future in others] == [1, 1]
     assert everything(log) == [b"a", b"b", b"x", b"x"]
 
 

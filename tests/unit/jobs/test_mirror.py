@@ -158,7 +158,7 @@ def test_only_a_copy_takes_the_plans_of_a_mirror(log: LogStore):
 def test_a_promoted_copy_is_written_from_its_end_on(log: LogStore, tmp_path: Path):
     log.apply_plan("t", 0, added(log, (2, 4)))
     log.alter_topic("t", [ConfigChange(CONFIG, op=AlterOp.DELETE)])
-    assert log.append("t", 0, numbered(0, 3)).result(timeout=30).base_offset == 5
+    assert log.append("t", 0, numbered(0, 3)).result(timeout=60).base_offset == 5
     log.alter_topic("t", [ConfigChange(CONFIG, SOURCE)])
     with pytest.raises(PolicyViolation):
         log.append("t", 0, numbered(0, 1))

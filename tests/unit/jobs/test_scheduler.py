@@ -131,7 +131,7 @@ def test_a_stop_wakes_it() -> None:
     thread = threading.Thread(target=jobs.serve)
     thread.start()
     stop.set()
-    thread.join(5)
+    thread.join(60)
     assert not thread.is_alive()
 
 
@@ -153,9 +153,9 @@ def test_metrics_on_a_port_and_in_a_file(tmp_path: Path) -> None:
     metrics.due("retention", START_MS)
     server = MetricsServer("127.0.0.1", 0, metrics.text)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=60) as answer:
             body = answer.read().decode()
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/healthz", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/healthz", timeout=60) as answer:
             assert answer.status == 200
     finally:
         server.close()

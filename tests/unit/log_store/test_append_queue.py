@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sluice.log_store.engine import LogStore
-from sluice.log_store.errors import Overloaded, RequestTimedOut
+from sluice.log_store.errors import Overloaded, RequestTimedOut, WalFull
 from sluice.log_store.wal import Wal
 from sluice.log_store.wal_values import WalBatch
 from tests.support.logs import (
@@ -251,7 +251,7 @@ def test_a_filling_wal_refuses(
         monkeypatch.setattr(Wal, "has_room", lambda _, size: room)
         for acks in (LEADER, ALL, NONE):
             if acks in refused:
-                with pytest.raises(Overloaded, match="write-ahead log"):
+                with pytest.raises(WalFull, match="write-ahead log"):
                     log.append("t", 0, batch("b"), acks=acks)
             else:
                 append(log, "t", 0, batch("b"), acks=acks)
@@ -264,5 +264,5 @@ def test_without_fsync_a_full_wal_stops_only_acks_1(tmp_root: Path, monkeypatch:
         log = opened(cluster)
         monkeypatch.setattr(Wal, "fill", property(lambda _: 1.0))
         append(log, "t", 0, batch("b"))
-        with pytest.raises(Overloaded):
+        with pytest.raises(WalFull):
             log.append("t", 0, batch("b"), acks=LEADER)

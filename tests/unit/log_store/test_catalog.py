@@ -305,7 +305,7 @@ def test_a_change_whose_outcome_is_not_known_blocks_the_next(cluster: Cluster, m
     assert [meta.name for meta in log.topics()] == ["first"]
     outage.cancel()
     monkeypatch.setattr(catalog_module, "COMMIT_TIMEOUT_S", 20)
-    eventually(lambda: cluster.tick(1) or log.partition is None or log.catalog._partition.idle)  # type: ignore[func-returns-value]
+    cluster.until(lambda: log.catalog._partition.idle, step=1)
     with pytest.raises(TopicAlreadyExists):
         log.create_topic("t")
     assert [meta.name for meta in log.topics()] == ["first", "t"]

@@ -163,7 +163,7 @@ def test_doubt_is_retried_with_identical_bytes(cluster: Cluster) -> None:
         first = log.append("t", 0, batch("c"))
         gate.wait()
         second = log.append("t", 0, batch("d"))
-    eventually(lambda: cluster.tick(0.1) or (first.done() and second.done()))  # type: ignore[func-returns-value]
+    cluster.settled(first, second, step=0.1)
 
     assert (first.result().base_offset, second.result().base_offset) == (2, 3)
     tries = [data for where, data in seen if where == path]
@@ -182,7 +182,7 @@ def test_a_read_that_refreshes_while_a_version_is_in_doubt(cluster: Cluster) -> 
     future = log.append("t", 0, batch("c"))
     eventually(lambda: blind.hits)
     log.partition("t", 0).refresh()
-    eventually(lambda: cluster.tick(0.1) or future.done())  # type: ignore[func-returns-value]
+    cluster.settled(future, step=0.1)
 
     assert future.result(WAIT_S).base_offset == 2
     assert append(log, "t", 0, batch("d")).base_offset == 3

@@ -28,6 +28,7 @@ from sluice.log_store.segments import segment_bounds
 from sluice.log_store.topic import CLUSTER_METADATA, TopicConfig
 from tests.support.logs import (
     NOW_MS,
+    WAIT_S,
     Cluster,
     append,
     batch,
@@ -99,6 +100,8 @@ def test_the_first_segment_that_is_too_young_ends_the_range_whole() -> None:
     assert (found.end, found.look_again_ms) == (10, NOW_MS + 1)
     assert found.limit == "younger than min.compaction.lag.ms = 5000"
     assert chosen(log_of(young), min_compaction_lag_ms=5_000).due is False
+    # A file counts with its youngest record, wherever in it the log starts.
+    assert chosen(log_of(young, older, log_start=4), min_compaction_lag_ms=5_000).end == 4
     # As in Kafka a record from the future holds nothing up where no lag is asked for.
     future = (100, NOW_MS, NOW_MS + 3_600_000)
     assert chosen(log_of(future)).end == 10
@@ -505,7 +508,7 @@ def test_an_internal_topic_that_is_too_large_is_cleaned_part_by_part() -> None:
         for second in range(8):
             for n in range(2):
                 records = [{"key": b"g", "value": b"%d" % n}, {"key": b"k%d" % second, "value": b"v"}]
-                partition.append(make_batch(records, default_ms=NOW_MS + second * 10_000)).result(20)
+                partition.append(make_batch(records, default_ms=NOW_MS + second * 10_000)).result(WAIT_S)
         looks = 0
         while log.background.housekeeping.compaction.look(partition):
             looks += 1

@@ -152,7 +152,7 @@ def test_a_checkpoint_that_ends_in_a_bug_is_not_the_last_one(tmp_root: Path, mon
             patch.setattr(partition, "checkpoint", bug)
             append_one_by_one(log, "t", "abcdefghijkl")
             assert failed.wait(WAIT_S)
-            eventually(lambda: not partition.durability._checkpointing, timeout=3.0)
+            eventually(lambda: not partition.durability._checkpointing)
         append_one_by_one(log, "t", "abcdefghijkl")
 
         eventually(lambda: partition.durability.checkpointed > 0)

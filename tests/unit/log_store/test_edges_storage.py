@@ -31,8 +31,6 @@ from tests.support.logs import (
 )
 
 DAY_S = 86_400
-SOON_S = 3.0
-"""For what must happen at once."""
 
 
 @pytest.fixture
@@ -165,7 +163,7 @@ def test_a_merge_in_doubt_is_finished_although_nothing_is_appended(now: ManualCl
         with pytest.raises(StorageError):
             merge_once(partition, partition.config, quiet=True)
 
-        eventually(lambda: partition.idle, timeout=SOON_S)
+        eventually(lambda: partition.idle)
         assert len(partition.state.files) == 1
 
 
@@ -184,7 +182,7 @@ def test_the_file_of_a_merge_in_doubt_is_no_orphan(now: ManualClock) -> None:
         assert log.background.housekeeping.sweep(partition).orphans == ()
 
         cluster.store.clear()
-        eventually(lambda: cluster.tick(2.0) or partition.idle)
+        cluster.until(lambda: partition.idle, step=2)
         assert len(partition.state.files) == 1
         assert values(log, "t") == [b"a", b"b", b"c"]
 
@@ -200,10 +198,10 @@ def test_removed_files_are_deleted_also_where_nothing_is_merged(now: ManualClock
         assert len(partition.known_files()[1]) == 3
 
         cluster.tick(cluster.settings.log.merge_quiet_ms / 1000)
-        eventually(lambda: partition in watched and watched[partition].sweep_timer, timeout=SOON_S)
+        eventually(lambda: partition in watched and watched[partition].sweep_timer)
         cluster.tick(cluster.settings.log.file_delete_delay_ms / 1000)
 
-        eventually(lambda: not list(cluster.store.list(partition.ref.folder)), timeout=SOON_S)
+        eventually(lambda: not list(cluster.store.list(partition.ref.folder)))
 
 
 def test_partitions_that_wait_for_a_rested_merger_share_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +225,7 @@ def test_partitions_that_wait_for_a_rested_merger_share_one_timer(monkeypatch: p
         monkeypatch.setattr(scheduler, "after", real)
         cluster.tick(1.0)
 
-        eventually(lambda: looked == waiting, timeout=SOON_S)
+        eventually(lambda: looked == waiting)
 
 
 def test_a_merge_does_not_keep_producers_waiting_for_a_sync(tmp_root: Path) -> None:
@@ -250,7 +248,7 @@ def test_a_merge_does_not_keep_producers_waiting_for_a_sync(tmp_root: Path) -> N
             threads[1].start()
             eventually(lambda: len(partition.state.files) == 1)
 
-            assert log.append("t", 0, batch("d")).result(SOON_S).base_offset == 3
+            assert log.append("t", 0, batch("d")).result(WAIT_S).base_offset == 3
         for thread in threads:
             thread.join(WAIT_S)
 
@@ -285,6 +283,6 @@ def test_a_bulk_sync_does_not_wait_behind_checkpoints(synced: tuple[Cluster, set
     newest = commit_path(folder_of(log, "t"), log.partition("t", 0).state.version)
     try:
         cluster.tick(log.background.sync_interval_s)
-        eventually(lambda: newest in paths, timeout=SOON_S)
+        eventually(lambda: newest in paths)
     finally:
         go_on.set()

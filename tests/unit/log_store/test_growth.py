@@ -165,7 +165,7 @@ def test_a_failed_sync_is_final_whoever_called_it(cluster: Cluster) -> None:
     key = (log.topic("t").topic_id, 0)
     log = cluster.crash()
     assert log.runtime.wal is not None
-    assert key not in log._synced, "a sync point was stated over pages that may be lost"
+    assert key not in log._start_up._synced, "a sync point was stated over pages that may be lost"
     assert values(log, "t") == [b"a", b"b", b"c"]
 
 
@@ -181,7 +181,7 @@ def test_a_sync_that_was_never_begun_is_tried_again(cluster: Cluster) -> None:
     eventually(lambda: not log.background._dirty)
     key = (log.topic("t").topic_id, 0)
     log = cluster.crash()
-    assert key in log._synced
+    assert key in log._start_up._synced
 
 
 def test_the_store_tells_a_failed_sync_from_one_that_was_not_tried(

@@ -143,7 +143,7 @@ def test_an_idle_partition_has_no_timer() -> None:
         for number in range(50):
             log.reads("t", number).latest()
 
-        assert threading.active_count() == threads
+        assert threading.active_count() <= threads
         # The catalog's own partition changed: it wrote down the topic. No other may be watched.
         assert {partition.ref.topic for partition in log.background.housekeeping._watched} == {METADATA_REF.topic}
 

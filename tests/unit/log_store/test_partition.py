@@ -140,10 +140,10 @@ def test_storage_that_comes_back_gets_everything_in_order(cluster: Cluster) -> N
     log = opened(cluster)
     outage = cluster.store.fail_before("put", f"{FOLDER}/*", times=None)
     waiting = [log.append("t", 0, batch(str(n))) for n in range(5)]
-    eventually(lambda: cluster.tick(0.5) or outage.hits >= 3)  # type: ignore[func-returns-value]
+    cluster.until(lambda: outage.hits >= 3, step=0.5)
     assert not any(future.done() for future in waiting)
     outage.cancel()
-    eventually(lambda: cluster.tick(0.5) or all(f.done() for f in waiting))  # type: ignore[func-returns-value]
+    cluster.settled(*waiting)
     assert values(log, "t") == [b"0", b"1", b"2", b"3", b"4"]
 
 
@@ -158,7 +158,7 @@ def test_parking(tmp_root: Path, crash: bool) -> None:
         append(log, "t", 0, batch("a"), acks=LEADER)
         cluster.tick(59)
         assert not partition.parked
-        eventually(lambda: cluster.tick(2) or partition.parked)  # type: ignore[func-returns-value]
+        cluster.until(lambda: partition.parked, step=2)
         eventually(wal.parked)
         with pytest.raises(StorageError, match="parked"):
             log.append("t", 0, batch("b"))
@@ -170,7 +170,7 @@ def test_parking(tmp_root: Path, crash: bool) -> None:
         if crash:
             log = cluster.crash()
         else:
-            eventually(lambda: cluster.tick(2) or not partition.parked)  # type: ignore[func-returns-value]
+            cluster.until(lambda: not log.troubles(), step=2)
         assert rows(log, "t") == [(0, b"a")]
         assert log.troubles() == []
         assert log.runtime.wal is not None

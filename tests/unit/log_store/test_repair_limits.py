@@ -26,7 +26,7 @@ def _settings(root: Path) -> Settings:
 
 
 def _put(log: LogStore, value: bytes = b"v", timestamp: int = 1) -> int:
-    return log.append("t", 0, make_batch([{"value": value}], default_ms=timestamp)).result(timeout=30).base_offset
+    return log.append("t", 0, make_batch([{"value": value}], default_ms=timestamp)).result(timeout=60).base_offset
 
 
 def _versions(root: Path) -> list[int]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sluice.log_store.checkpoints import clean_log
 from sluice.log_store.delta_log import commit_path
 from sluice.log_store.engine import LogStore
 from sluice.log_store.errors import CorruptCommit
@@ -167,6 +168,23 @@ def test_who_needs_to_load_anew(cluster: Cluster) -> None:
     assert last_checkpoint(cluster.store, FOLDER) == second
     assert reload_needed(cluster.store, FOLDER, PartitionState(version=second - 1))
     assert not reload_needed(cluster.store, FOLDER, PartitionState(version=second))
+
+
+def test_a_fenced_process_follows_a_log_that_was_cleaned_although_it_set_the_hint_back(cluster: Cluster) -> None:
+    """R-3: it was stopped while it wrote a checkpoint, and came to life when the log had gone on without it."""
+    old, *_ = with_two_checkpoints(cluster)
+    hint = f"{FOLDER}/_delta_log/_last_checkpoint"
+    its_own = cluster.store.get(hint)
+    new = cluster.open(force=True)
+    for text in "gh":
+        append(new, "t", 0, batch(text))
+        newest = new.partition("t", 0).checkpoint()
+    clean_log(cluster.store, FOLDER, older_than_ms=2**62, synced_version=newest)
+    assert old.partition("t", 0).state.version < newest
+    cluster.store.replace(hint, its_own)
+    old.runtime.leadership.fence("a test")
+
+    assert values(old, "t") == values(new, "t") == [b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h"]
 
 
 def test_a_reopened_service_goes_on(cluster: Cluster) -> None:

@@ -108,7 +108,7 @@ def test_a_gate_before_holds_the_effect_back(store: FaultyStore) -> None:
         gate.wait()
         assert store.list("") == []
         gate.release()
-        writing.result(timeout=30)
+        writing.result(timeout=60)
 
     assert store.get("a") == b"x"
 

@@ -20,7 +20,7 @@ from sluice.log_store.errors import (
 from sluice.log_store.pending import AppendResult
 from sluice.log_store.topic_log import TopicAppend
 from sluice.log_store.values import ProducerStamp
-from tests.support.logs import WAIT_S, Cluster, append, batch, memory_cluster, rows, settled, stamp
+from tests.support.logs import WAIT_S, Cluster, append, batch, eventually, memory_cluster, rows, settled, stamp
 
 BIG = "v" * 3_000
 
@@ -159,8 +159,9 @@ def test_storage_that_fails_is_in_flight(cluster: Cluster) -> None:
     log.partition("t", 1).prepare()
     outage = cluster.store.fail_before("put", "topics/t/1/*", times=None)
     first, again = send(log, producer, 0, "a"), send(log, producer, 0, "a")
+    eventually(lambda: outage.hits)
     outage.cancel()
-    cluster.tick(5)
+    cluster.settled(*first.parts.values(), *again.parts.values())
     assert offsets(first) == offsets(again) == {0: 0, 1: 0}
 
 

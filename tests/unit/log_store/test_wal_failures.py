@@ -215,7 +215,7 @@ def test_a_real_limit_on_file_sizes_stalls_and_is_survived(tmp_path: Path) -> No
         [sys.executable, "-c", script, str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         env=_env(),
         check=False,
     )

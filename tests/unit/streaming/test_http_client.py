@@ -143,7 +143,7 @@ def test_the_producer_repeats_the_same_body_under_the_same_number():
     identity = answer(200, {"producer_id": 5, "producer_epoch": 0})
     script = Script(identity, httpx.ReadError("cut"), answer(503, BROKEN), answer(200, told))
     with script.client.producer(limits=AT_ONCE) as producer:
-        assert producer.send("t", b"v").result(10).offset == 7
+        assert producer.send("t", b"v").result(60).offset == 7
     _, *tries = script.requests
     assert len(tries) == 3
     assert len({(request.content, request.headers["Sluice-Sequence"]) for request in tries}) == 1
@@ -159,8 +159,8 @@ def test_after_a_failure_for_good_the_producer_goes_on_under_a_new_identity():
         answer(200, told),
     )
     with script.client.producer(limits=AT_ONCE) as producer:
-        assert isinstance(producer.send("t", b"bad").exception(10), SluiceError)
-        assert producer.send("t", b"good").result(10).offset == 7
+        assert isinstance(producer.send("t", b"bad").exception(60), SluiceError)
+        assert producer.send("t", b"good").result(60).offset == 7
     last = script.requests[-1].headers
     assert (last["Sluice-Producer-Id"], last["Sluice-Sequence"]) == ("6", "0")
 
@@ -169,7 +169,7 @@ def test_a_fenced_producer_sends_nothing_more():
     fenced = {"error_code": 409, "message": "newer", "error": "PRODUCER_FENCED", "retriable": False}
     script = Script(answer(200, {"producer_id": 5, "producer_epoch": 0}), answer(409, fenced))
     with script.client.producer(name="p", limits=AT_ONCE) as producer:
-        first = producer.send("t", b"v").exception(10)
+        first = producer.send("t", b"v").exception(60)
         with pytest.raises(type(first)):
             producer.send("t", b"v")
     assert len(script.requests) == 2

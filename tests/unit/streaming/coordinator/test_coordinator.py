@@ -116,8 +116,7 @@ def test_sessions_of_a_group_that_nobody_asks_for_end_after_a_restart(office: Of
     office.member("g")
     office.restart()
     eventually(lambda: len(office.coordinator.views()) == 1)
-    office.cluster.tick(SESSION_MS / 1000 + 1)
-    eventually(lambda: str(office.coordinator.views()[0].group.phase) == "Empty")
+    office.cluster.until(lambda: str(office.coordinator.views()[0].group.phase) == "Empty", step=SESSION_MS / 1000 + 1)
 
 
 def test_a_stop_tells_whoever_waits(office: Office) -> None:
@@ -226,4 +225,4 @@ def test_a_commit_whose_outcome_was_not_known_is_what_the_log_says(office: Offic
     assert isinstance(second.result(timeout=WAIT_S), RequestTimedOut)
     assert office.offset("g") == 1
     outage.cancel()
-    eventually(lambda: office.cluster.tick(1) or office.offset("g") == 2)
+    office.cluster.until(lambda: office.offset("g") == 2, step=1)

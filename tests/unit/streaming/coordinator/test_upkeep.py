@@ -69,7 +69,7 @@ def test_a_sweep_comes_by_itself(cluster: Cluster) -> None:
     office = Office(cluster, offsets_retention_minutes=1, offsets_retention_check_interval_ms=30_000)
     office.log.create_topic("t")
     office.commit("g", 4)
-    eventually(lambda: cluster.tick(10) or office.phase("g") is None)
+    cluster.until(lambda: office.phase("g") is None, step=10)
     office.close()
 
 

@@ -7,7 +7,15 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from sluice.log_store.errors import InvalidConfig
 from sluice.log_store.values import OffsetRange, TopicPartition
-from sluice.streaming.spark.delta_target import is_conflict, may_hold, merge_condition, misfits, new_topic_ids, pause_s
+from sluice.streaming.spark.delta_target import (
+    is_conflict,
+    is_creation_race,
+    may_hold,
+    merge_condition,
+    misfits,
+    new_topic_ids,
+    pause_s,
+)
 
 RANGES = {TopicPartition("t", 1): OffsetRange(5, 9), TopicPartition("t", 0): OffsetRange(100, 200)}
 
@@ -64,3 +72,10 @@ def test_pauses_grow_to_a_bound_and_are_spread_out():
 )
 def test_what_is_worth_another_try(text: str, conflict: bool):
     assert is_conflict(RuntimeError(text)) is conflict
+
+
+def test_a_table_that_another_member_is_just_making_is_worth_another_try():
+    being_made = RuntimeError("[DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION] Cannot create table")
+    assert is_creation_race(being_made)
+    assert not is_conflict(being_made), "only where a table is made"
+    assert not is_creation_race(RuntimeError("[DELTA_TABLE_NOT_FOUND] nothing there"))

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from sluice.log_store.clock import ManualClock
+from sluice.streaming.spark.job_run import started_too_slowly
 from sluice.streaming.spark.job_stop import StopGate, StopRequested, stop_in_order
 
 
@@ -29,19 +30,19 @@ def test_a_stop_waits_for_the_batch_at_work_and_turns_the_next_away():
     def batch() -> None:
         with gate.batch(3):
             at_work.set()
-            finish.wait(10)
+            finish.wait(60)
 
     worker = threading.Thread(target=batch)
     worker.start()
-    assert at_work.wait(10)
+    assert at_work.wait(60)
     gate.request("test")
     stopper = threading.Thread(target=stop_in_order, args=(query, gate, 0.0))
     stopper.start()
     assert not query.stopped.wait(0.1)
     finish.set()
-    assert query.stopped.wait(10)
-    worker.join(10)
-    stopper.join(10)
+    assert query.stopped.wait(60)
+    worker.join(60)
+    stopper.join(60)
     assert gate.last_batch == 3
     with pytest.raises(StopRequested), gate.batch(4):
         pytest.fail("a batch began after the stop")
@@ -59,8 +60,8 @@ def test_a_member_is_given_the_time_to_commit_only_just_after_a_batch():
     assert not query.stopped.wait(0.1)
     with pytest.raises(StopRequested), gate.batch(1):
         pass
-    assert query.stopped.wait(10)
-    stopper.join(10)
+    assert query.stopped.wait(60)
+    stopper.join(60)
 
     query.stopped.clear()
     clock.advance(61)
@@ -74,3 +75,8 @@ def test_a_batch_that_failed_is_not_counted():
         raise KeyError
     assert gate.last_batch == -1
     gate.wait_idle()
+
+
+def test_a_planner_that_did_not_start_in_time_is_no_fault_of_the_query():
+    assert started_too_slowly("[STREAM_FAILED] …: Python worker failed to connect back. SQLSTATE: XXKST")
+    assert not started_too_slowly("[STREAM_FAILED] …: topic 't' was deleted")

@@ -211,6 +211,7 @@ def test_the_backlog_shows_in_the_progress(log: LogStore, tmp_root: Path):
 
 
 def test_a_logged_batch_is_planned_from_its_end_alone(log: LogStore, tmp_root: Path):
+    """G-9"""
     query = Query(tmp_root, **EARLIEST)
     end = query.next_end()
     assert end is not None

@@ -1,0 +1,78 @@
+"""The Python client as a process of its own: `python -m bench.peers.clients` reads one line of JSON and prints one."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+
+from bench.data import batch
+from sluice.api.client import SluiceClient
+
+THREADS = 4
+"""Requests at once: a server that works on one and sends another, twice."""
+BATCH = 10_000
+
+
+def fetch_arrow(client: SluiceClient, order: dict[str, Any]) -> int:
+    """Every partition as tables, by HTTP fetch."""
+
+    def drain(number: int, end: int) -> int:
+        position = rows = 0
+        while position < end:
+            found = client.fetch_arrow(order["topic"], number, position)
+            rows, position = rows + found.table.num_rows, found.next_offset
+        return rows
+
+    ends = client.offsets(order["topic"])
+    with ThreadPoolExecutor(THREADS) as pool:
+        return sum(pool.map(lambda one: drain(one.partition, one.latest), ends))
+
+
+def reader_batches(client: SluiceClient, order: dict[str, Any]) -> int:
+    with client.reader(order["topic"], stop_at_end=True) as reader:
+        return sum(len(fetched.records) for fetched in reader.batches())
+
+
+def reader_records(client: SluiceClient, order: dict[str, Any]) -> int:
+    with client.reader(order["topic"], stop_at_end=True) as reader:
+        return sum(1 for _ in reader)
+
+
+def produce_arrow(client: SluiceClient, order: dict[str, Any]) -> int:
+    """Tables that the client encodes itself."""
+    tables = [pa.Table.from_batches([batch(BATCH, seed).select(["value"])]) for seed in range(4)]
+    count: int = order["records"] // BATCH
+
+    def send(number: int) -> None:
+        client.produce_arrow(order["topic"], tables[number % len(tables)], acks=order["acks"])
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(send, range(count)))
+    return count * BATCH
+
+
+WORK: dict[str, Callable[[SluiceClient, dict[str, Any]], int]] = {
+    "fetch_arrow": fetch_arrow,
+    "reader_batches": reader_batches,
+    "reader_records": reader_records,
+    "produce_arrow": produce_arrow,
+}
+
+
+def main() -> None:
+    order = json.loads(sys.stdin.readline())
+    with SluiceClient(order["url"]) as client:
+        client.offsets(order["topic"])
+        begun = time.perf_counter()
+        records = WORK[order["do"]](client, order)
+        print(json.dumps({"records": records, "seconds": time.perf_counter() - begun}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""A server process that is started, watched, killed and started again, always by its own process id."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from bench.figures import REPOSITORY
+from bench.harness import Neighbours
+
+STOP_S = 60.0
+LOOK_S = 0.005
+"""Between two looks whether a server is ready: what a start time can be off by."""
+SETTLE_S, SETTLE_LOOK_S, IDLE_CORES = 10.0, 0.4, 0.15
+PORTS = range(20_000, 32_000)
+MIB = 1 << 20
+
+
+class Server:
+    def __init__(self, command: Sequence[str], output: Path, environment: Mapping[str, str] | None = None) -> None:
+        self._command, self._output = list(command), output
+        self._environment = os.environ | dict(environment or {})
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self._output.open("ab") as output:
+            self._process = subprocess.Popen(
+                self._command, cwd=REPOSITORY, env=self._environment, stdout=output, stderr=output
+            )
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def until(self, condition: Callable[[], bool], seconds: float) -> None:
+        deadline, pause = time.monotonic() + seconds, threading.Event()
+        while not condition():
+            if self._process is None or self._process.poll() is not None:
+                raise RuntimeError(f"{self._command[-2:]} ended by itself: {self._said()}")
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{self._command[-2:]} was not ready after {seconds:g} s: {self._said()}")
+            pause.wait(LOOK_S)
+
+    def _said(self) -> str:
+        return self._output.read_text(errors="replace")[-2000:]
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(number)
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(STOP_S)
+        self._process = None
+
+    @property
+    def cpu_s(self) -> float:
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(") ")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    @property
+    def rss_mib(self) -> float:
+        return memory_mib(Path(f"/proc/{self.pid}/status").read_text(), "VmRSS")
+
+    @property
+    def peak_mib(self) -> float:
+        return memory_mib(Path(f"/proc/{self.pid}/status").read_text(), "VmHWM")
+
+
+def settle(*servers: Server) -> None:
+    """Until none of them has work left over (merges, flushes), which would be taken from whoever is measured next."""
+    pause, deadline = threading.Event(), time.monotonic() + SETTLE_S
+    while time.monotonic() < deadline:
+        before = sum(server.cpu_s for server in servers)
+        pause.wait(SETTLE_LOOK_S)
+        if sum(server.cpu_s for server in servers) - before <= IDLE_CORES * SETTLE_LOOK_S:
+            return
+
+
+def memory_mib(status: str, field: str) -> float:
+    """A field of /proc/<pid>/status."""
+    found = re.search(rf"^{field}:\s+(\d+) kB$", status, flags=re.MULTILINE)
+    if found is None:
+        raise RuntimeError(f"this system does not tell {field}")
+    return int(found[1]) * 1024 / MIB
+
+
+def free_port() -> int:
+    """Below those that the system gives to whoever asks for any: it must still be free when the server comes to it."""
+    for port in random.sample(PORTS, len(PORTS)):
+        with socket.socket() as found:
+            try:
+                found.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError(f"no port between {PORTS.start} and {PORTS.stop} is free")
+
+
+class Elsewhere:
+    """How many cores were used by processes that are not ours since this was made, once ours have ended."""
+
+    def __init__(self) -> None:
+        self._all, self._children, self._begun = Neighbours(), _of_children_s(), time.monotonic()
+
+    def cores(self) -> float:
+        ours = (_of_children_s() - self._children) / (time.monotonic() - self._begun)
+        return max(0.0, self._all.cores() - ours)
+
+
+def _of_children_s() -> float:
+    spent = os.times()
+    return spent.children_user + spent.children_system

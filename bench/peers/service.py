@@ -1,0 +1,107 @@
+"""The Sluice service as a process of its own, and the loads against it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from bench.figures import REPOSITORY
+from bench.http import ask
+from bench.peers.bodies import Body
+from bench.peers.servers import Server, free_port
+from bench.peers.sizes import PARTITIONS
+
+START_S = 120.0
+CHILD_S = 300.0
+TOPIC = "orders"
+
+
+class Service:
+    def __init__(self, root: Path, *, fsync: bool = True, **settings: str) -> None:
+        root.parent.mkdir(parents=True, exist_ok=True)
+        self.root, self.port = root, free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        command = [sys.executable, "-m", "sluice.api", "serve", "--root", str(root), "--port", str(self.port)]
+        environment = settings | {
+            "SLUICE_FSYNC": str(fsync).lower(),
+            "SLUICE_NUM_PARTITIONS": str(PARTITIONS),
+            "SLUICE_LOG_LEVEL": "warning",
+        }
+        self.server = Server(command, root.parent / f"{root.name}.out", environment)
+
+    def start(self, topic: str = TOPIC, partitions: int = 1) -> float:
+        """Seconds from the start of the process until a record to each of so many partitions was acknowledged."""
+        begun = time.perf_counter()
+        self.server.start()
+        with httpx.Client(base_url=self.url, timeout=30) as client:
+            self.server.until(lambda: _takes(client, topic, partitions), START_S)
+        return time.perf_counter() - begun
+
+    def records(self, topic: str = TOPIC) -> int:
+        paths = [f"{self.url}/topics/{topic}/partitions/{number}/offsets" for number in range(PARTITIONS)]
+        return sum(httpx.get(path).raise_for_status().json()["end_offset"] for path in paths)
+
+    def load(self, body: Body, seconds: float, *, acks: str, rate: int | None = None) -> dict[str, Any]:
+        """By the load of `python -m bench.http_load`, a process of its own that sends prepared requests."""
+        order = {
+            "port": self.port,
+            "bodies": [one.decode("latin-1") for one in body.bodies],
+            "media": body.media,
+            "paths": [f"/topics/{TOPIC}?acks={acks}"],
+            "connections": body.connections,
+            "seconds": seconds,
+            "rate": rate,
+        }
+        found = ask(order)
+        if found["failures"]:
+            raise RuntimeError(f"{found['failures']} requests failed: {found['first_failure']}")
+        return found
+
+
+def _takes(client: httpx.Client, topic: str, partitions: int) -> bool:
+    try:
+        for number in range(partitions):
+            answer = client.post(f"/topics/{topic}/partitions/{number}", json={"records": [{"value": "first"}]})
+            if answer.status_code != 200:
+                return False
+    except httpx.TransportError:
+        return False
+    return True
+
+
+@contextmanager
+def service(root: Path, *, fsync: bool = True, **settings: str) -> Iterator[Service]:
+    """A running one; its root goes with it."""
+    made = Service(root, fsync=fsync, **settings)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.server.stop()
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def child(module: str, order: dict[str, Any], timeout_s: float = CHILD_S) -> dict[str, Any]:
+    """A module of this package as a process: one line of JSON in, the last line that it prints back."""
+    done = subprocess.run(
+        [sys.executable, "-m", module],
+        cwd=REPOSITORY,
+        input=json.dumps(order) + "\n",
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{module} ended with {done.returncode}: {done.stderr[-2000:]}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found

@@ -1,0 +1,230 @@
+"""Bad histories: each is a good one with one thing wrong, and what the checker must call it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.lab.stories import Story, compaction, good, take_over
+
+
+def acknowledged_and_lost(story: Story) -> None:
+    good(story)
+    story.sent(4, 4, stored=False)
+
+
+def lost_with_acks_1_and_nowhere(story: Story) -> None:
+    good(story)
+    story.sent(0, 4, producer="one", acks="1", stored=False)
+
+
+def lost_with_acks_all_though_set_aside(story: Story) -> None:
+    good(story)
+    story.aside = [story.sent(4, 4, stored=False)]
+
+
+def lost_in_the_middle(story: Story) -> None:
+    good(story)
+    del story.rows[1]
+
+
+def duplicated(story: Story) -> None:
+    story.sent(0, 0)
+    story.rows[1] = (None, "p:0:0")
+
+
+def duplicated_and_gone(story: Story) -> None:
+    """Seen twice by readers, though only one of them is left."""
+    value = story.sent(0, 0)
+    story.sent(1, 1)
+    story.read(0, (0, value))
+    story.read(5, (5, value))
+    story.start, story.rows, story.end = 6, {}, 6
+
+
+def reordered(story: Story) -> None:
+    story.sent(1, -1, stored=False)
+    story.sent(0, -1, stored=False)
+    story.rows = {0: (None, "p:1:0"), 1: (None, "p:0:0")}
+
+
+def reordered_against_the_clock(story: Story) -> None:
+    story.sent(0, 1, producer="one")
+    story.sent(0, 0, producer="two")
+
+
+def offset_reused(story: Story) -> None:
+    story.sent(0, 0)
+    story.sent(0, 0, producer="q", stored=False)
+
+
+def offset_missing(story: Story) -> None:
+    story.sent(0, 0)
+    story.sent(1, 2)
+
+
+def refused_and_stored(story: Story) -> None:
+    story.sent(0, -1, stored=False, how="fail", idempotent=False)
+    story.rows[0] = (None, "p:0:0")
+
+
+def nobody_sent_it(story: Story) -> None:
+    story.rows[0] = (None, "p:0:0")
+
+
+def value_changed_in_storage(story: Story) -> None:
+    value = story.sent(0, 0, stored=False)
+    story.read(0, (0, value))
+    story.sent(1, -1, stored=False)
+    story.rows[0] = (None, "p:1:0")
+
+
+def value_changed_between_reads(story: Story) -> None:
+    story.sent(0, 0)
+    story.sent(1, -1, stored=False)
+    story.read(0, (0, "p:0:0"))
+    story.read(0, (0, "p:1:0"))
+    story.start, story.rows, story.end = 1, {}, 1
+
+
+def read_past_the_high_watermark(story: Story) -> None:
+    good(story)
+    story.read(3, (3, "p:3:0"), hw=3)
+
+
+def read_and_never_committed(story: Story) -> None:
+    story.sent(0, 0)
+    story.sent(1, -1, stored=False)
+    story.read(0, (0, "p:0:0"), (1, "p:1:0"), hw=2)
+
+
+def a_set_aside_record_was_read(story: Story) -> None:
+    take_over(story)
+    story.read(1, (1, "one:0:0"))
+
+
+def read_left_something_out(story: Story) -> None:
+    good(story)
+    story.read(0, (0, "p:0:0"), (2, "p:2:0"))
+
+
+def read_began_too_late(story: Story) -> None:
+    good(story)
+    story.read(1, (2, "p:2:0"))
+
+
+def poll_went_back(story: Story) -> None:
+    good(story)
+    story.poll(2)
+
+
+def poll_skipped(story: Story) -> None:
+    story.sent(0, 0)
+    story.sent(1, 1)
+    story.sent(2, 2)
+    story.note("assigned", partitions=[["t", 0]])
+    story.poll(0)
+    story.poll(2)
+
+
+def owned_twice(story: Story) -> None:
+    story.joined(3, 0, member="m")
+    story.joined(3, 0, member="n")
+
+
+def stale_commit(story: Story) -> None:
+    good(story)
+    story.joined(2, 0, member="n")
+    story.commit(4, generation=1)
+
+
+def commit_went_back(story: Story) -> None:
+    good(story)
+    story.call("committed", {"group": "g"}, {"offsets": [["t", 0, 2]]})
+
+
+def commit_vanished(story: Story) -> None:
+    good(story)
+    story.call("committed", {"group": "g"}, {"offsets": []})
+
+
+def committed_and_never_delivered(story: Story) -> None:
+    good(story)
+    story.sent(4, 4)
+    story.sent(5, 5)
+    story.note("assigned", partitions=[["t", 0]])
+    story.poll(5)
+    story.commit(6)
+
+
+def key_lost(story: Story) -> None:
+    compaction(story)
+    del story.rows[2]
+
+
+def key_came_back(story: Story) -> None:
+    compaction(story)
+    story.rows[1] = ("b", "p:1:0")
+
+
+def log_start_went_back(story: Story) -> None:
+    story.sent(0, 0)
+    story.call("position", {"topic": "t", "partition": 0}, {"start": 1})
+    story.call("position", {"topic": "t", "partition": 0}, {"start": 0})
+    story.start, story.rows, story.end = 1, {}, 1
+
+
+def log_start_went_back_on_disk(story: Story) -> None:
+    good(story)
+    story.call("position", {"topic": "t", "partition": 0}, {"start": 2})
+
+
+def high_watermark_went_back(story: Story) -> None:
+    good(story)
+    story.read(4, hw=9)
+
+
+def copied_twice(story: Story) -> None:
+    good(story)
+    story.copies.append(story.copies[0])
+
+
+def copied_wrongly(story: Story) -> None:
+    good(story)
+    story.copies[1] = ("t", 0, 1, "p:3:0")
+
+
+BAD: list[tuple[Callable[[Story], None], set[str]]] = [
+    (acknowledged_and_lost, {"lost"}),
+    (lost_with_acks_1_and_nowhere, {"lost"}),
+    (lost_with_acks_all_though_set_aside, {"lost"}),
+    (lost_in_the_middle, {"lost", "offset missing", "read past the HW"}),
+    (duplicated, {"duplicated", "reordered"}),
+    (duplicated_and_gone, {"duplicated"}),
+    (reordered, {"reordered"}),
+    (reordered_against_the_clock, {"reordered"}),
+    (offset_reused, {"offset reused", "value changed"}),
+    (offset_missing, {"offset missing"}),
+    (refused_and_stored, {"refused and stored"}),
+    (nobody_sent_it, {"never sent"}),
+    (value_changed_in_storage, {"value changed"}),
+    (value_changed_between_reads, {"value changed"}),
+    (read_past_the_high_watermark, {"read past the HW"}),
+    (read_and_never_committed, {"high watermark went back", "read past the HW"}),
+    (a_set_aside_record_was_read, {"value changed"}),
+    (read_left_something_out, {"read skipped"}),
+    (read_began_too_late, {"read skipped"}),
+    (poll_went_back, {"poll went back"}),
+    (poll_skipped, {"poll skipped"}),
+    (owned_twice, {"owned twice"}),
+    (stale_commit, {"stale commit accepted"}),
+    (commit_went_back, {"commit went back"}),
+    (commit_vanished, {"commit went back"}),
+    (committed_and_never_delivered, {"never delivered"}),
+    (key_lost, {"compacted key lost"}),
+    (key_came_back, {"compacted key lost"}),
+    (log_start_went_back, {"log start went back"}),
+    (log_start_went_back_on_disk, {"log start went back"}),
+    (high_watermark_went_back, {"high watermark went back"}),
+    (copied_twice, {"copied twice"}),
+    (copied_wrongly, {"value changed"}),
+]

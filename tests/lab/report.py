@@ -1,0 +1,129 @@
+"""What a run did and what it found, as text for people and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.lab.facts import Anomaly, Event
+
+SHOWN = 20
+
+
+@dataclass(slots=True)
+class Round:
+    site: str
+    seed: int
+    seconds: float
+    steps: list[str]
+    anomalies: list[Anomaly] = field(default_factory=list)
+    allowed: Counter[str] = field(default_factory=Counter)
+    looked: Counter[str] = field(default_factory=Counter)
+    nemeses: Counter[str] = field(default_factory=Counter)
+    clients: dict[str, Counter[str]] = field(default_factory=dict)
+    errors: Counter[str] = field(default_factory=Counter)
+    broken: Counter[str] = field(default_factory=Counter)
+    """What clients did not expect, and starts that were refused, mostly because an offline job leads for a while."""
+    done: int = 0
+    """Steps of the plan. On a busy machine each takes longer, and the last ones are not reached."""
+
+    def count(self, events: Sequence[Event]) -> None:
+        for event in events:
+            who, kind = str(event["who"]).partition(".")[0], str(event["is"])
+            if kind == "note":
+                if event["do"] == "nemesis":
+                    self.done += who == "lab"
+                    self.nemeses[str(event["kind"])] += 1
+                elif event["do"] in ("broken", "refused"):
+                    self.broken[f"{who}: {str(event.get('error') or event.get('why'))[-160:]}"] += 1
+                continue
+            name = f"{who} {event['do']}" if who in ("admin", "watch") else who
+            self.clients.setdefault(name, Counter())[kind] += 1
+            if kind in ("fail", "info"):
+                self.errors[f"{event['do']}: {str(event['error'])[:60]}"] += 1
+
+
+@dataclass(slots=True)
+class Report:
+    seed: int
+    seconds: float
+    left_out: list[str]
+    rounds: list[Round] = field(default_factory=list)
+
+    @property
+    def anomalies(self) -> list[Anomaly]:
+        return [anomaly for one in self.rounds for anomaly in one.anomalies]
+
+    def text(self) -> str:
+        lines = [f"torture: seed {self.seed}, {len(self.rounds)} rounds, {self.seconds:.0f} s"]
+        lines += [f"left out: {one}" for one in self.left_out]
+        for one in self.rounds:
+            lines.append(f"{one.site}, seed {one.seed}: {one.done} of {len(one.steps)} planned steps done in its time")
+        lines += ["", "nemesis                 times", *_table(_sum(one.nemeses for one in self.rounds))]
+        lines += ["", "client                  asked      ok refused unknown"]
+        clients: dict[str, Counter[str]] = {}
+        for one in self.rounds:
+            for name, counts in one.clients.items():
+                clients[name] = clients.get(name, Counter()) + counts
+        for name, counts in sorted(clients.items()):
+            numbers = [counts[key] for key in ("invoke", "ok", "fail", "info")]
+            lines.append(f"{name:22}" + "".join(f"{number:8}" for number in numbers))
+        lines += ["", "looked at               number", *_table(_sum(one.looked for one in self.rounds))]
+        lines += ["", "allowed                 number", *_table(_sum(one.allowed for one in self.rounds))]
+        broken = _sum(one.broken for one in self.rounds)
+        if broken:
+            lines += ["", "also seen", *(f"  {count} × {what}" for what, count in broken.most_common(SHOWN))]
+        lines += ["", *self._verdict()]
+        return "\n".join(lines)
+
+    def _verdict(self) -> list[str]:
+        if not self.anomalies:
+            return ["anomalies: none"]
+        kinds = Counter(anomaly.kind for anomaly in self.anomalies)
+        lines = [f"ANOMALIES: {len(self.anomalies)}", *_table(kinds)]
+        for one in self.rounds:
+            lines += [f"  {one.site}, seed {one.seed}: {anomaly}" for anomaly in one.anomalies[:SHOWN]]
+        return lines
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(self.as_json(), indent=1))
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "seed": self.seed,
+            "seconds": round(self.seconds),
+            "left_out": self.left_out,
+            "anomalies": [str(anomaly) for anomaly in self.anomalies],
+            "rounds": [
+                {
+                    "site": one.site,
+                    "seed": one.seed,
+                    "seconds": one.seconds,
+                    "schedule": one.steps,
+                    "steps_done": one.done,
+                    "nemeses": one.nemeses,
+                    "clients": one.clients,
+                    "looked_at": one.looked,
+                    "allowed": one.allowed,
+                    "errors": dict(one.errors.most_common(60)),
+                    "unexpected": one.broken,
+                    "anomalies": [str(anomaly) for anomaly in one.anomalies],
+                }
+                for one in self.rounds
+            ],
+        }
+
+
+def _sum(counters: Any) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for counter in counters:
+        total += counter
+    return total
+
+
+def _table(counts: Mapping[str, int]) -> list[str]:
+    return [f"{name:22}{number:8}" for name, number in sorted(counts.items())] or ["-"]

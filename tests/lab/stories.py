@@ -1,0 +1,164 @@
+"""Histories told by hand, for the tests of the checker; here the good ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.lab.checker import Checker
+from tests.lab.facts import Stored, Value
+
+T0 = ("t", 0)
+
+
+class Story:
+    """A history told step by step; each call takes from one second to the next, unless it says otherwise."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.rows: dict[int, tuple[str | None, Value]] = {}
+        self.start = 0
+        self.end: int | None = None
+        self.compacted = False
+        self.aside: list[str] = []
+        self.copies: list[tuple[str, int, int, Value]] = []
+        self._t = 0.0
+
+    def call(
+        self,
+        do: str,
+        began: dict[str, Any],
+        end: dict[str, Any] | None,
+        who: str = "c.0",
+        how: str = "ok",
+        **times: float,
+    ) -> None:
+        since = times.get("since", self._t + 1)
+        until = times.get("until", since + 1)
+        self._t = max(self._t, until)
+        op = f"{who}#{len(self.events)}"
+        self.events.append({"t": since, "who": who, "op": op, "is": "invoke", "do": do, **began})
+        if end is not None:
+            self.events.append({"t": until, "who": who, "op": op, "is": how, "do": do, **end})
+
+    def sent(self, number: int, offset: int, *, stored: bool = True, producer: str = "p", **more: Any) -> str:
+        """One record that was acknowledged at `offset`; -1: nobody knows what became of it."""
+        began = {"topic": "t", "producer": producer, "number": number, "count": 1, "acks": "all", "idempotent": True}
+        times = {key: more.pop(key) for key in ("since", "until") if key in more}
+        how = more.pop("how", "ok")
+        end = {"at": [[0, offset]]} if how == "ok" else {"error": "NO"}
+        key = more["keys"][0] if "keys" in more else None
+        value = None if more.get("tombstones") else f"{producer}:{number}:0"
+        self.call("produce", began | more, end if offset >= 0 or how != "ok" else None, f"{producer}.0", how, **times)
+        if stored:
+            self.rows[offset] = (key, value)
+        return f"{producer}:{number}:0"
+
+    def read(self, first: int, *rows: tuple[int, Value], who: str = "r.0", **more: Any) -> None:
+        end = {"rows": [list(row) for row in rows], "start": 0} | more
+        self.call("read", {"topic": "t", "partition": 0, "from": first}, end, who)
+
+    def poll(self, *offsets: int, who: str = "m.0") -> None:
+        rows = [["t", 0, offset, self.rows.get(offset, (None, f"p:{offset}:0"))[1]] for offset in offsets]
+        self.call("poll", {"group": "g"}, {"rows": rows}, who)
+
+    def joined(self, generation: int, *partitions: int, member: str = "m") -> None:
+        owned = [["t", partition] for partition in partitions]
+        self.call("join", {"group": "g"}, {"member": member, "generation": generation, "partitions": owned})
+
+    def commit(self, offset: int, generation: int = 1, how: str = "ok") -> None:
+        offsets = [["t", 0, offset]]
+        began = {"group": "g", "member": "m", "generation": generation, "offsets": offsets}
+        self.call("commit", began, {} if how == "ok" else {"error": "NO"}, "m.0", how)
+
+    def note(self, do: str, who: str = "m.0", **fields: Any) -> None:
+        self._t += 1
+        self.events.append({"t": self._t, "who": who, "op": "", "is": "note", "do": do, **fields})
+
+    def found(self) -> list[str]:
+        end = self.end if self.end is not None else max(self.rows, default=-1) + 1
+        stored = {T0: Stored(self.rows, self.start, end, self.compacted)}
+        checker = Checker(self.events, stored, aside=self.aside, copies=self.copies)
+        return sorted({anomaly.kind for anomaly in checker.run()})
+
+
+def good(story: Story) -> None:
+    values = [story.sent(number, number) for number in range(4)]
+    story.read(0, *enumerate(values))
+    story.joined(1, 0)
+    story.note("assigned", partitions=[["t", 0]])
+    story.poll(0, 1)
+    story.poll(2, 3)
+    story.commit(4)
+    story.call("committed", {"group": "g"}, {"offsets": [["t", 0, 4]]})
+    story.call("position", {"topic": "t", "partition": 0}, {"start": 0})
+    story.copies = [("t", 0, offset, value) for offset, value in enumerate(values)]
+
+
+def nothing(_: Story) -> None:
+    pass
+
+
+def retention(story: Story) -> None:
+    values = [story.sent(number, number) for number in range(4)]
+    story.read(0, *enumerate(values))
+    story.call("position", {"topic": "t", "partition": 0}, {"start": 2})
+    story.start, story.rows = 2, {offset: row for offset, row in story.rows.items() if offset >= 2}
+    story.joined(1, 0)
+    story.note("assigned", partitions=[["t", 0]])
+    story.poll(0, 2, 3)  # 1 was gone before it was read
+    story.commit(4)
+
+
+def doubt(story: Story) -> None:
+    """Whatever became of it, a record that nobody answered for is no anomaly."""
+    story.sent(0, 0)
+    story.sent(1, -1, stored=False)
+    story.rows[1] = (None, "p:1:0")
+    story.sent(2, -1, stored=False)
+    story.sent(3, 2)
+    story.sent(0, -1, stored=False, producer="q", how="fail")
+
+
+def take_over(story: Story) -> None:
+    """acks=1 in a log that a successor overtook: set aside, its offset given anew, and never read."""
+    story.sent(0, 0)
+    story.aside = [story.sent(0, 1, producer="one", acks="1", stored=False)]
+    story.sent(1, 1)
+
+
+def compaction(story: Story) -> None:
+    story.compacted = True
+    story.sent(0, 0, keys=["a"], stored=False)
+    story.sent(1, 1, keys=["b"], stored=False)
+    story.sent(2, 2, keys=["a"])
+    story.sent(3, 3, keys=["b"], tombstones=[0], stored=False)
+    story.end = 4
+
+
+def rebalance(story: Story) -> None:
+    for number in range(4):
+        story.sent(number, number)
+    story.joined(1, 0, 1, member="m")
+    story.note("assigned", partitions=[["t", 0]])
+    story.poll(0, 1)
+    story.joined(2, 1, member="m")
+    story.joined(2, 0, member="n")
+    story.commit(2, generation=1, how="fail")
+    story.note("assigned", who="n.0", partitions=[["t", 0]])
+    story.poll(0, 1, 2, 3, who="n.0")
+    story.note("assigned", partitions=[["t", 0]])
+    story.poll(1, 2)
+    story.commit(4, generation=2)
+
+
+def two_services(story: Story) -> None:
+    story.sent(0, 0)
+    story.sent(1, 1)
+    story.sent(2, 2)
+    story.start, story.rows = 2, {2: story.rows[2]}
+    story.call("position", {"topic": "t", "partition": 0}, {"start": 2}, since=50, until=51)
+    story.call("position", {"topic": "t", "partition": 0}, {"start": 0}, since=52, until=53)
+    story.note("two", since=49.0, until=54.0)
+
+
+GOOD = [nothing, good, retention, doubt, take_over, compaction, rebalance, two_services]

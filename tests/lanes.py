@@ -1,0 +1,74 @@
+"""Runs the tests in lanes: processes of pytest side by side, each with folders of its own.
+
+Much of a test of kills, disks and Spark is waiting, so two cores do three lanes at once. A lane's lines are printed as
+they come, with its name; the exit code is that of the worst lane.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+_TESTS = Path(__file__).parent
+LANES = {
+    "spark": ("spark",),
+    "faults": ("fault", "disk", "s3", "lab"),
+    "others": (),
+}
+"""Folders by lane; `others` has those that no lane names, and the tests outside of folders."""
+
+
+def _named() -> set[str]:
+    return {folder for folders in LANES.values() for folder in folders}
+
+
+def _command(lane: str) -> list[str]:
+    base = [sys.executable, "-m", "pytest", "-o", f"cache_dir=build/pytest-cache/{lane}"]
+    if LANES[lane]:
+        return base + [str(_TESTS / folder) for folder in LANES[lane]]
+    return base + [f"--ignore={_TESTS / folder}" for folder in sorted(_named())]
+
+
+class Lane:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._begun = time.monotonic()
+        self._process = subprocess.Popen(
+            _command(name), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        )
+        self._printing = threading.Thread(target=self._print)
+        self._printing.start()
+
+    def _print(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            print(f"{self.name:>6} | {line.rstrip()}", flush=True)
+        took = time.monotonic() - self._begun
+        print(f"{self.name:>6} | exit code {self._process.wait()} after {took:.0f} s", flush=True)
+
+    def end(self) -> int:
+        self._printing.join()
+        return self._process.wait()
+
+    def stop(self) -> None:
+        if self._process.poll() is None:
+            self._process.terminate()
+
+
+def main() -> int:
+    lanes = [Lane(name) for name in LANES]
+    try:
+        return max(abs(lane.end()) for lane in lanes)
+    except KeyboardInterrupt:
+        for lane in lanes:
+            lane.stop()
+        for lane in lanes:
+            lane.end()
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""A server is started, watched, killed and started again by its own process id; one that ends by itself says why."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.peers.servers import PORTS, Server, free_port
+
+RUNS = "import signal; print('ready', flush=True); signal.pause()"
+
+
+def said(path: Path) -> int:
+    return path.read_text().count("ready")
+
+
+def test_it_is_killed_and_started_again_as_another_process(tmp_path: Path):
+    output = tmp_path / "out"
+    server = Server([sys.executable, "-c", RUNS], output)
+    try:
+        server.start()
+        server.until(lambda: said(output) == 1, 30)
+        first = server.pid
+        assert 0 < server.rss_mib <= server.peak_mib
+        assert server.cpu_s >= 0
+        server.kill()
+        assert not Path(f"/proc/{first}").exists()
+        server.start()
+        server.until(lambda: said(output) == 2, 30)
+        assert server.pid != first
+    finally:
+        server.stop()
+    server.stop()
+
+
+def test_one_that_ends_by_itself_is_not_waited_for(tmp_path: Path):
+    server = Server([sys.executable, "-c", "raise SystemExit('no such port')"], tmp_path / "out")
+    server.start()
+    try:
+        with pytest.raises(RuntimeError, match=r"ended by itself: no such port"):
+            server.until(lambda: False, 30)
+    finally:
+        server.stop()
+
+
+def test_one_that_is_never_ready_is_given_up(tmp_path: Path):
+    server = Server([sys.executable, "-c", RUNS], tmp_path / "out")
+    server.start()
+    try:
+        with pytest.raises(RuntimeError, match=r"not ready after 0\.05 s"):
+            server.until(lambda: False, 0.05)
+    finally:
+        server.stop()
+
+
+def test_a_free_port_can_be_bound_and_is_none_that_the_system_gives_away():
+    port = free_port()
+    assert port in PORTS
+    with socket.socket() as mine:
+        mine.bind(("127.0.0.1", port))
