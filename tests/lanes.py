@@ -26,7 +26,7 @@ def _named() -> set[str]:
 
 
 def _command(lane: str) -> list[str]:
-    base = [sys.executable, "-m", "pytest", "-o", f"cache_dir=build/pytest-cache/{lane}"]
+    base = [sys.executable, "-m", "pytest", "--durations=25", "-o", f"cache_dir=build/pytest-cache/{lane}"]
     if LANES[lane]:
         return base + [str(_TESTS / folder) for folder in LANES[lane]]
     return base + [f"--ignore={_TESTS / folder}" for folder in sorted(_named())]
