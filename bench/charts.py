@@ -64,7 +64,7 @@ def _legend(bars: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _panel(unit: str, bars: Sequence[Mapping[str, Any]], top: int) -> str:
-    most = max(one["quartiles"][1] for one in bars) or 1.0
+    most = max(1e-9, *(one["quartiles"][1] for one in bars))
     scale = (WIDTH - LABELS - VALUES) / most
     better = "more is better" if unit.endswith("/s") else "less is better"
     lines = [f'<text class="faint small" x="{LABELS}" y="{top + 18}">{escape(unit)}, {better}</text>']

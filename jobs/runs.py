@@ -1,23 +1,20 @@
-"""Last runs, stored in the root: `_sluice/jobs/<name>/last.json` and a short history, for `sluice jobs status`."""
+"""Last runs, stored in the root: `_sluice/jobs/<name>/last.json` and a short history. `log_store.job_reports` reads."""
 
 from __future__ import annotations
 
 import logging
-import re
-from typing import Any
 
 import msgspec
 
 from sluice.jobs.work import Report
 from sluice.log_store.errors import StorageError
-from sluice.log_store.store import Store, StoreNotFound
+from sluice.log_store.job_reports import FOLDER
+from sluice.log_store.store import Store
 
 _log = logging.getLogger(__name__)
-FOLDER = "_sluice/jobs"
 HISTORY = 50
 STORED_ROWS = 200
 """Rows of a report that are kept; the whole report was printed."""
-_NAME = re.compile(r"[a-z][a-z0-9-]*")
 
 
 def mark_running(store: Store, report: Report, *, needed: bool = True) -> None:
@@ -30,10 +27,6 @@ def mark_running(store: Store, report: Report, *, needed: bool = True) -> None:
 
 def _level(needed: bool) -> int:
     return logging.WARNING if needed else logging.INFO
-
-
-def running(store: Store, job: str) -> dict[str, Any] | None:
-    return _read(store, f"{FOLDER}/{job}/running.json")
 
 
 def store_report(store: Store, report: Report, *, needed: bool = True) -> None:
@@ -52,26 +45,3 @@ def store_report(store: Store, report: Report, *, needed: bool = True) -> None:
             store.delete(f"{folder}/history/{item.name}")
     except StorageError as error:
         _log.log(_level(needed), "the report of %s could not be stored: %s", report.job, error)
-
-
-def last_report(store: Store, job: str) -> dict[str, Any] | None:
-    return _read(store, f"{FOLDER}/{job}/last.json")
-
-
-def history(store: Store, job: str) -> list[dict[str, Any]]:
-    """Newest first."""
-    names = [item.name for item in store.list(f"{FOLDER}/{job}/history")]
-    found = [_read(store, f"{FOLDER}/{job}/history/{name}") for name in reversed(names)]
-    return [one for one in found if one is not None]
-
-
-def jobs_that_ran(store: Store) -> list[str]:
-    return [name for name in store.list_folders(FOLDER) if _NAME.fullmatch(name) and name != "leases"]
-
-
-def _read(store: Store, path: str) -> dict[str, Any] | None:
-    try:
-        body = msgspec.json.decode(store.get(path))
-    except (StoreNotFound, msgspec.DecodeError):
-        return None
-    return body if isinstance(body, dict) else None

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from sluice.jobs.runs import history, jobs_that_ran, last_report, running
+from sluice.jobs.runs import HISTORY
+from sluice.log_store.job_reports import jobs_that_ran, last_report, newest_reports, running_report
 from sluice.log_store.store import Store
 
 
 def status_rows(store: Store, job: str | None, *, full: bool) -> list[dict[str, Any]]:
     """`full`: the stored reports as they are."""
     if job is not None:
-        reports = history(store, job)
+        reports = newest_reports(store, job, HISTORY)
     else:
         names = jobs_that_ran(store)
         found = [report for name in names for report in (_begun(store, name), last_report(store, name))]
@@ -22,7 +23,7 @@ def status_rows(store: Store, job: str | None, *, full: bool) -> list[dict[str, 
 
 
 def _begun(store: Store, job: str) -> dict[str, Any] | None:
-    report = running(store, job)
+    report = running_report(store, job)
     return None if report is None else report | {"outcome": "running, or killed"}
 
 

@@ -26,7 +26,7 @@ LEADER_RACES = _count(3, 30)
 CORRUPTIONS = _count(20, 200)
 """Random damages done to commit files, WAL entries and Parquet files."""
 
-HYPOTHESIS_EXAMPLES = _count(50, 1_000)
+HYPOTHESIS_EXAMPLES = _count(40, 1_000)
 """Examples of one property."""
 
 STATEFUL_STEPS = _count(30, 100)
@@ -53,7 +53,7 @@ HOSTILE_HEADERS = _count(500, 3_000)
 HOSTILE_CONNECTIONS = _count(300, 3_000)
 """Small requests, right and wrong, on connections that behave badly."""
 
-OPENAPI_EXAMPLES = _count(8, 150)
+OPENAPI_EXAMPLES = _count(6, 150)
 """Generated requests for each operation of the OpenAPI document."""
 
 GROUP_RUNS = _count(100, 1_000)
@@ -74,10 +74,10 @@ SINK_CRASHES = _count(15, 500)
 SINK_KILLS = _count(4, 25)
 """Kills of a service with kill -9 while it appends batches of a sink."""
 
-SPARK_JOB_KILLS = _count(2, 10)
+SPARK_JOB_KILLS = _count(1, 10)
 """Kills of the driver of a consumer job with kill -9."""
 
-DRIVER_KILLS = _count(2, 10)
+DRIVER_KILLS = _count(1, 10)
 """Drivers of consumer jobs in a group killed with kill -9."""
 
 JOB_KILLS = _count(15, 600)

@@ -15,7 +15,7 @@ from pathlib import Path
 _TESTS = Path(__file__).parent
 LANES = {
     "spark": ("spark",),
-    "faults": ("fault", "disk", "s3", "lab"),
+    "faults": ("fault", "disk", "s3", "lab", "examples", "console"),
     "others": (),
 }
 """Folders by lane; `others` has those that no lane names, and the tests outside of folders."""

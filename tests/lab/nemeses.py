@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from sluice.log_store.claims import RootLock
 from tests.lab.front import while_set
 from tests.lab.history import now
 from tests.lab.plan import Step
@@ -96,14 +97,20 @@ class Nemeses:
     # --- files ----------------------------------------------------------------------------------
 
     def do_torn_wal(self, bytes: int, seed: int) -> str:
-        self._down()
-        told = tear_wal(self._site.wal, bytes, seed)
-        self._site.start()
-        return told
+        return self._torn(lambda: tear_wal(self._site.wal, bytes, seed))
 
     def do_torn_commit(self, how: str, seed: int) -> str:
+        return self._torn(lambda: tear_commit(self._site.path, self._site.wal, how, seed))
+
+    def _torn(self, tear: Callable[[], str]) -> str:
+        """While nobody leads: an offline job that is alive would go on writing behind what was torn."""
         self._down()
-        told = tear_commit(self._site.path, self._site.wal, how, seed)
+        lock = RootLock(self._site.path)
+        led = not lock.acquire()
+        try:
+            told = "a job leads: nothing was torn" if led else tear()
+        finally:
+            lock.release()
         self._site.start()
         return told
 

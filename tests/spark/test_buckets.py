@@ -45,6 +45,7 @@ def _forget_last_commit(checkpoint: Path) -> None:
         (commits / name).unlink(missing_ok=True)
 
 
+@pytest.mark.full
 def test_what_the_sink_writes_to_a_bucket_a_job_brings_to_delta_once(
     spark: SparkSession, s3: S3Server, server: Server, url: str, tmp_path: Path
 ) -> None:

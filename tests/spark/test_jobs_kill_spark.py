@@ -79,6 +79,7 @@ def check_copy(source: Path, copy: Path) -> int:
     return end
 
 
+@pytest.mark.full
 @pytest.mark.timeout(WITHIN_S)
 def test_compaction_and_a_mirror_of_it(spark: SparkSession, tmp_path: Path) -> None:
     root, copy = tmp_path / "root", tmp_path / "copy"

@@ -22,9 +22,9 @@ from sluice.jobs.__main__ import main
 from sluice.jobs.framework import run_job
 from sluice.jobs.output import Output, Progress
 from sluice.jobs.registry import job_named
-from sluice.jobs.runs import last_report
 from sluice.jobs.work import DONE, STOPPED
 from sluice.log_store.errors import StorageError
+from sluice.log_store.job_reports import last_report
 from sluice.log_store.store import open_store
 from tests.support.faulty_store import FaultyStore
 from tests.support.jobs import options_of, ran
