@@ -112,6 +112,7 @@ class JobLoop:
         pytest.fail(f"{self.name} finds something to do again and again: {report.rows}")
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300 + 3 * counts.JOB_RACE_S)
 def test_all_jobs_race_producers_and_readers(spark: SparkSession, server: Server) -> None:
     spark.dataSource.register(SluiceDataSource)

@@ -13,6 +13,8 @@ from collections import Counter
 from pathlib import Path
 from time import monotonic
 
+import pytest
+
 from tests import counts
 from tests.http.checks import V3
 from tests.support.server import Server, running
@@ -76,6 +78,7 @@ def kill(job: subprocess.Popen[str]) -> None:
     job.stdout.close()
 
 
+@pytest.mark.full
 def test_a_killed_driver_and_failing_tasks_lose_and_double_nothing(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     expected: Counter[str] = Counter()
