@@ -22,7 +22,8 @@ import pyarrow as pa
 from bench.data import VALUE_BYTES, batch
 from bench.figures import REPOSITORY, Findings, at_least, at_most, percentile
 from bench.harness import cluster, scratch, seconds
-from bench.http import Body, Process, _json, ask, service
+from bench.http import Process, ask, service
+from bench.http_bodies import Body, json_body
 from bench.process_memory import TreeMemory
 from sluice.conf.settings import Settings, SparkSettings, StorageSettings
 from sluice.jobs.command_line import job_parser
@@ -185,7 +186,7 @@ def _job(spark: Any, root: Path) -> Any:
 
 
 def _producers(findings: Findings, folder: Path, records: int) -> None:
-    body = Body("single records", 1, 200, "application/json", [_json(1, seed) for seed in range(50)])
+    body = Body("single records", 1, 200, "application/json", [json_body(1, seed) for seed in range(50)])
     root = _copy(folder, "served")
     # A small log would be cleaned by the service before the job comes.
     with service(root, fsync=True, SLUICE_COMPACTION_IN_PROCESS_MAX_BYTES="0") as server:

@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from bench.figures import REPOSITORY, Findings, at_least, at_most, percentile
 from bench.harness import scratch, seconds
+from bench.peers.wire import varint
 from sluice.conf.settings import LogSettings, Settings, StorageSettings, WalSettings
 from sluice.log_store import parquet
 from sluice.log_store.engine import LogStore
@@ -449,20 +450,10 @@ def _kafka_bytes(batch: pa.RecordBatch) -> int:
     stamps = batch.column("timestamp").cast(pa.int64()).to_pylist()
     body = bytearray()
     for number, (micros, value) in enumerate(zip(stamps, batch.column("value").to_pylist(), strict=True)):
-        record = b"\0" + _varint((micros - stamps[0]) // 1000) + _varint(number) + _varint(-1)
-        record += _varint(len(value)) + value + _varint(0)
-        body += _varint(len(record)) + record
+        record = b"\0" + varint((micros - stamps[0]) // 1000) + varint(number) + varint(-1)
+        record += varint(len(value)) + value + varint(0)
+        body += varint(len(record)) + record
     return 61 + len(pa.Codec("zstd", 3).compress(bytes(body), asbytes=True))
-
-
-def _varint(value: int) -> bytes:
-    value = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def _show_bytes(findings: Findings, found: dict[str, Any]) -> None:

@@ -16,46 +16,24 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pyarrow as pa
 from deltalake import DeltaTable
 
-from bench.data import VALUE_BYTES, batch
+from bench.data import VALUE_BYTES
 from bench.figures import REPOSITORY, Findings, at_least, at_most, percentile
 from bench.harness import scratch
+from bench.http_bodies import ARROW, Body, arrow_body, json_body
 
-ARROW = "application/vnd.apache.arrow.stream"
 PARTITIONS, ROUNDS, SECONDS, RATE = 8, 3, 2.0, 2_000
 WAKE_POLLS, WAKE_ROUNDS, IDLE_POLLS, PROBES = 1_000, 12, 10_000, 150
 MIB = 1 << 20
 
 
-class Body:
-    """One kind of produce request."""
-
-    def __init__(self, name: str, records: int, connections: int, media: str, bodies: Sequence[bytes]) -> None:
-        self.name, self.records, self.connections, self.media, self.bodies = name, records, connections, media, bodies
-
-
 def bodies() -> list[Body]:
     return [
-        Body("single records", 1, 2_000, "application/json", [_json(1, seed) for seed in range(100)]),
-        Body("JSON × 1,000", 1_000, 128, "application/json", [_json(1_000, seed) for seed in range(20)]),
-        Body("Arrow × 10,000", 10_000, 64, ARROW, [_arrow(10_000, seed) for seed in range(4)]),
+        Body("single records", 1, 2_000, "application/json", [json_body(1, seed) for seed in range(100)]),
+        Body("JSON × 1,000", 1_000, 128, "application/json", [json_body(1_000, seed) for seed in range(20)]),
+        Body("Arrow × 10,000", 10_000, 64, ARROW, [arrow_body(10_000, seed) for seed in range(4)]),
     ]
-
-
-def _json(records: int, seed: int) -> bytes:
-    values = batch(records, seed).column("value").to_pylist()
-    return b'{"records":[' + b",".join(b'{"value":' + value + b"}" for value in values) + b"]}"
-
-
-def _arrow(records: int, seed: int) -> bytes:
-    rows = pa.record_batch({"value": batch(records, seed).column("value")})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_batch(rows)
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
 
 
 # --- processes -------------------------------------------------------------------------------------
@@ -130,11 +108,16 @@ def service(root: Path, *, fsync: bool, **more: str) -> Any:
 
 
 def _load(server: Process, body: Body, *, seconds: float, rate: int | None = None, query: str = "") -> dict[str, Any]:
+    return load(server.port, f"/topics/bench{query}", body, seconds, rate)
+
+
+def load(port: int, path: str, body: Body, seconds: float, rate: int | None = None) -> dict[str, Any]:
+    """By `python -m bench.http_load`, a process of its own that sends prepared requests; none may fail."""
     order = {
-        "port": server.port,
+        "port": port,
         "bodies": [one.decode("latin-1") for one in body.bodies],
         "media": body.media,
-        "paths": [f"/topics/bench{query}"],
+        "paths": [path],
         "connections": body.connections,
         "seconds": seconds,
         "rate": rate,

@@ -14,7 +14,8 @@ from uvicorn.server import ServerState
 
 from bench.figures import Findings
 from bench.harness import cluster, scratch
-from bench.http import PARTITIONS, Body, bodies
+from bench.http import PARTITIONS, bodies
+from bench.http_bodies import Body
 from sluice.api.appending import Outcome, PartOutcome
 from sluice.api.produce import ROUTES, answer
 from sluice.api.service import Service

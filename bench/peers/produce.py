@@ -10,8 +10,9 @@ from pathlib import Path
 from bench.data import VALUE_BYTES
 from bench.figures import at_least
 from bench.harness import scratch
+from bench.http_bodies import Body
 from bench.peers import karapace
-from bench.peers.bodies import Body, large_bodies, payload_file
+from bench.peers.bodies import large_bodies, payload_file
 from bench.peers.findings import KAFKA, SLUICE, PeerFindings
 from bench.peers.jars import KAFKA_VERSION
 from bench.peers.kafka import Broker, broker

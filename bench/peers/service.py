@@ -15,8 +15,8 @@ from typing import Any
 import httpx
 
 from bench.figures import REPOSITORY
-from bench.http import ask
-from bench.peers.bodies import Body
+from bench.http import load
+from bench.http_bodies import Body
 from bench.peers.servers import Server, free_port
 from bench.peers.sizes import PARTITIONS
 
@@ -51,20 +51,7 @@ class Service:
         return sum(httpx.get(path).raise_for_status().json()["end_offset"] for path in paths)
 
     def load(self, body: Body, seconds: float, *, acks: str, rate: int | None = None) -> dict[str, Any]:
-        """By the load of `python -m bench.http_load`, a process of its own that sends prepared requests."""
-        order = {
-            "port": self.port,
-            "bodies": [one.decode("latin-1") for one in body.bodies],
-            "media": body.media,
-            "paths": [f"/topics/{TOPIC}?acks={acks}"],
-            "connections": body.connections,
-            "seconds": seconds,
-            "rate": rate,
-        }
-        found = ask(order)
-        if found["failures"]:
-            raise RuntimeError(f"{found['failures']} requests failed: {found['first_failure']}")
-        return found
+        return load(self.port, f"/topics/{TOPIC}?acks={acks}", body, seconds, rate)
 
 
 def _takes(client: httpx.Client, topic: str, partitions: int) -> bool:

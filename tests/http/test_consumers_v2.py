@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from sluice.log_store.tokens_admin import issue
+from tests.http.checks import error_of
 from tests.http.conftest import App
 from tests.support.server import Server, running
 
@@ -254,7 +255,9 @@ def test_what_does_not_fit_is_refused(http: httpx.Client, topic: str, group: str
         unknown = http.request(method, f"/consumers/{group}/instances/nobody{path}")
         assert (unknown.status_code, unknown.json()["error_code"]) == (404, 40403)
     two = Api(http, group)
-    assert two.call("POST", "/subscription", {"topic_pattern": "("}).status_code == 400
+    for pattern in ("(", "a" * 1_001, "a{9999}{9999}", r"(a)\1"):
+        refused = two.call("POST", "/subscription", {"topic_pattern": pattern})
+        assert error_of(refused, 400)["message"].startswith("topic_pattern: "), pattern
     assert two.call("POST", "/subscription", {}).status_code == 400
     missing = two.call("POST", "/assignments", {"partitions": [place("no-such-topic", 0)]})
     assert (missing.status_code, missing.json()["error_code"]) == (404, 40401)
@@ -304,3 +307,13 @@ def test_a_token_reads_only_what_it_is_granted(app: App):
         assert (await client.delete(base, headers=reader)).status_code == 204
 
     app.run(work)
+
+
+def test_a_pattern_cannot_hold_the_service_up(http: httpx.Client, group: str) -> None:
+    """Python's own engine would need longer than anybody lives for this name."""
+    name = f"{group}-{'a' * 60}"
+    assert http.post("/v3/clusters/-/topics", json={"topic_name": name}).status_code == 201
+    api = Api(http, group)
+    api.ok("POST", "/subscription", {"topic_pattern": ".*-(a|a|aa)+b"})
+    assert api.poll() == []
+    assert api.ok("GET", "/assignments") == {"partitions": []}

@@ -84,6 +84,7 @@ def test_when_all_fail_so_does_the_request(
     answer = commit(http, group, row(topic, where, 5, **more))
     assert answer.status_code == status
     assert answer.json()["offsets"][0]["error_code"] // 100 == status
+    assert error_of(answer, status)["message"] == answer.json()["offsets"][0]["message"]
     assert http.get(f"{GROUPS}/{group}").status_code == 404
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from sluice.api import errors as table
 from sluice.log_store import errors
+from sluice.log_store.append_queue import AppendQueue
 from tests.http.checks import V3, error_of, fetch, new_producer, offsets, produce, values
 from tests.http.conftest import App
 from tests.support.logs import eventually
@@ -84,6 +85,18 @@ def test_a_full_partition_is_429(app: App, monkeypatch: pytest.MonkeyPatch) -> N
     app.service.bodies_bytes = app.service.settings.request_memory_max_bytes
     refused = app.call("POST", "/topics/t", json={"records": [{"value": 1}]})
     assert error_of(refused, 429)["error"] == "THROTTLING_QUOTA_EXCEEDED"
+
+
+def test_a_full_write_ahead_log_is_503(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Section 2 of the design: nothing was taken, and storage is the reason."""
+    monkeypatch.setattr(AppendQueue, "admit", _wal_is_full)
+    refused = app.call("POST", "/topics/t?acks=1", json={"records": [{"value": 1}]})
+    assert error_of(refused, 503)["error"] == "KAFKA_STORAGE_ERROR"
+    assert refused.headers["Retry-After"] == "1"
+
+
+def _wal_is_full(*_: object) -> None:
+    raise errors.WalFull("the write-ahead log is full", retry_after_s=1)
 
 
 def test_memory_of_bodies_is_given_back(app: App) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,7 +73,7 @@ def _body(response: httpx.Response) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-class Client(threading.Thread):
+class Client(threading.Thread, ABC):
     pause_s = PAUSE_S
 
     def __init__(self, around: Surroundings, kind: str) -> None:
@@ -95,8 +96,9 @@ class Client(threading.Thread):
         self.end()
         self.http.close()
 
+    @abstractmethod
     def once(self) -> None:
-        raise NotImplementedError
+        """One operation."""
 
     def end(self) -> None:
         """Before the thread ends in order."""

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from sluice.log_store.claims import RootLock
 from tests.lab.nemeses import Nemeses
 from tests.lab.plan import FIRST_S, KINDS, QUIET_S, schedule
 from tests.lab.runner import rounds_of
@@ -40,3 +44,18 @@ def test_rounds_take_turns_and_fill_the_time() -> None:
     assert len(rounds) == 12
     assert sum(seconds for _, seconds in rounds) == pytest.approx(1800)
     assert [site for site, _ in rounds[:3]] == ["disk", "bucket", "disk"]
+
+
+def test_nothing_is_torn_while_an_offline_job_leads(tmp_path: Path) -> None:
+    """It is alive, and would go on behind what was torn: no crash leaves that."""
+    nothing = SimpleNamespace(kill=lambda: None)
+    site: Any = SimpleNamespace(
+        path=tmp_path, wal=tmp_path / "_sluice" / "wal", service=nothing, route=lambda: None, start=lambda: None
+    )
+    nemeses, job = Nemeses(site, lambda: None), RootLock(tmp_path)
+    assert job.acquire()
+    assert nemeses.do_torn_wal(9, 1) == "a job leads: nothing was torn"
+    job.release()
+    assert nemeses.do_torn_wal(9, 1) == "nothing was written yet"
+    assert job.acquire(), "it is given back"
+    job.release()
