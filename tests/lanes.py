@@ -1,7 +1,8 @@
 """Runs the tests in lanes: processes of pytest side by side, each with folders of its own.
 
 Much of a test of kills, disks and Spark is waiting, so two cores do three lanes at once. A lane's lines are printed as
-they come, with its name; the exit code is that of the worst lane.
+they come, with its name; what failed, in whichever lane, is said once more at the very end, where it is looked for.
+The exit code is that of the worst lane.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from pathlib import Path
 
 _TESTS = Path(__file__).parent
+_TOLD_AGAIN = 40
+"""At most so many of the last telling lines of a lane that failed are repeated."""
 LANES = {
     "spark": ("spark",),
     "faults": ("fault", "disk", "s3", "lab", "examples", "console"),
@@ -32,9 +36,14 @@ def _command(lane: str) -> list[str]:
     return base + [f"--ignore={_TESTS / folder}" for folder in sorted(_named())]
 
 
+_TELLING = ("E   ", "FAILED ", "ERROR ", "Fatal Python error", "INTERNALERROR>", "____")
+"""How the lines of pytest begin that say which test failed, and why."""
+
+
 class Lane:
     def __init__(self, name: str) -> None:
         self.name = name
+        self._telling: deque[str] = deque(maxlen=_TOLD_AGAIN)
         self._begun = time.monotonic()
         self._process = subprocess.Popen(
             _command(name), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
@@ -46,12 +55,18 @@ class Lane:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             print(f"{self.name:>6} | {line.rstrip()}", flush=True)
+            if line.startswith(_TELLING):
+                self._telling.append(line.rstrip())
         took = time.monotonic() - self._begun
         print(f"{self.name:>6} | exit code {self._process.wait()} after {took:.0f} s", flush=True)
 
     def end(self) -> int:
         self._printing.join()
         return self._process.wait()
+
+    def tell_failures(self) -> None:
+        if code := self.end():
+            print(f"\n{self.name}: exit code {code}", *self._telling, sep="\n", flush=True)
 
     def stop(self) -> None:
         if self._process.poll() is None:
@@ -61,7 +76,10 @@ class Lane:
 def main() -> int:
     lanes = [Lane(name) for name in LANES]
     try:
-        return max(abs(lane.end()) for lane in lanes)
+        worst = max(abs(lane.end()) for lane in lanes)
+        for lane in lanes:
+            lane.tell_failures()
+        return worst
     except KeyboardInterrupt:
         for lane in lanes:
             lane.stop()
