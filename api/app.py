@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sluice.api import (
     admin,
+    api_docs,
     cluster,
     configs,
     consumers_v2,
@@ -44,7 +45,7 @@ from sluice.api.service import Service
 from sluice.log_store.errors import SluiceError
 
 RAW_ROUTES = [*produce.ROUTES, *fetch.ROUTES, *records_v3.ROUTES, *groups_offsets.ROUTES, *groups_protocol.ROUTES]
-RAW_ROUTES += [*sinks.ROUTES, *console.ROUTES]
+RAW_ROUTES += [*sinks.ROUTES, *console.ROUTES, *api_docs.ROUTES]
 
 
 def build_app(service: Service) -> ASGIApp:
@@ -52,6 +53,7 @@ def build_app(service: Service) -> ASGIApp:
         title="Sluice",
         version=version("sluice"),
         description="A streaming log on Delta tables.",
+        docs_url=None,
         redoc_url=None,
         responses={"4XX": {"model": ErrorModel}, "5XX": {"model": ErrorModel}},
     )

@@ -59,7 +59,7 @@ NEEDS: Mapping[tuple[str, str], Need] = {
     ("GET", "/healthz"): OPEN,
     ("GET", "/readyz"): OPEN,
     ("GET", "/docs"): OPEN,
-    ("GET", "/docs/oauth2-redirect"): OPEN,
+    ("GET", "/docs/assets/{file}"): OPEN,
     ("GET", "/openapi.json"): OPEN,
     ("GET", "/metrics"): TOKEN,
     # --- the console: its files hold nothing of the cluster

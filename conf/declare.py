@@ -10,9 +10,12 @@ from typing import Any, TypeVar, cast
 Scalar = bool | int | str
 T = TypeVar("T", bool, int, str)
 
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
+
 _METADATA_KEY = "sluice.setting"
 _SIZE = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB|TiB)")
-_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_UNITS = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": 1 << 40}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,25 +6,18 @@ was typed into it.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib.resources import files
-from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sluice.api.errors import NotFound
 from sluice.api.service import service_of
+from sluice.api.static_files import StaticFile, static_file
 
 PAGE = "index.html"
-MEDIA = {
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".svg": "image/svg+xml",
-}
 POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -40,33 +33,13 @@ POLICY = "; ".join(
         "trusted-types 'none'",
     )
 )
-HEADERS: Mapping[str, str] = {
-    "Content-Security-Policy": POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    # Asked again each time, answered 304: an upgrade is seen at once.
-    "Cache-Control": "no-cache",
-}
-
-
-class Asset(NamedTuple):
-    content: bytes
-    media: str
-    tag: str
 
 
 @lru_cache(maxsize=1)
-def assets() -> Mapping[str, Asset]:
-    found = {}
-    for file in files("sluice.api.console").joinpath("static").iterdir():
-        media = MEDIA.get(file.name[file.name.rfind(".") :])
-        if media is not None:
-            content = file.read_bytes()
-            found[file.name] = Asset(content, media, f'"{hashlib.sha256(content).hexdigest()[:32]}"')
-    return found
+def assets() -> Mapping[str, StaticFile]:
+    folder = files("sluice.api.console").joinpath("static")
+    found = {file.name: static_file(file.name, file.read_bytes()) for file in folder.iterdir() if file.is_file()}
+    return {name: file for name, file in found.items() if file is not None}
 
 
 def check_enabled(request: Request) -> None:
@@ -87,7 +60,4 @@ def _answer(request: Request, name: str) -> Response:
     found = assets().get(name)
     if found is None:
         raise NotFound(f"the console has no file {name[:80]!r}")
-    headers = {**HEADERS, "ETag": found.tag}
-    if request.headers.get("if-none-match") == found.tag:
-        return Response(status_code=304, headers=headers)
-    return Response(found.content, 200, headers, found.media)
+    return found.answer(request, POLICY)

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from sluice.api.auth import Principal, principal_of
-from sluice.api.console.assets import HEADERS, check_enabled
+from sluice.api.console.assets import POLICY, check_enabled
 from sluice.api.console.figures import Json, Sample, Sight, told
 from sluice.api.console.gathering import GroupLook
 from sluice.api.console.pulse import Pulse
@@ -28,6 +28,7 @@ from sluice.api.groups_requests import all_ready
 from sluice.api.groups_resources import partitions_of
 from sluice.api.limits import whole_number
 from sluice.api.service import Service, service_of
+from sluice.api.static_files import guarding
 from sluice.log_store.errors import SluiceError
 from sluice.log_store.tokens_grants import Resource
 
@@ -62,7 +63,7 @@ def _sight(principal: Principal, topic: str | None, group: str | None) -> Sight:
 
 class _Stream(Response):
     def __init__(self, service: Service, pulse: Pulse, sight: Sight, scope: Scope, samples: int | None) -> None:
-        super().__init__(None, 200, {**HEADERS, "Cache-Control": "no-store"}, MEDIA)
+        super().__init__(None, 200, {**guarding(POLICY), "Cache-Control": "no-store"}, MEDIA)
         del self.headers["content-length"]  # it ends when it ends
         self._service = service
         self._pulse = pulse

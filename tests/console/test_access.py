@@ -164,3 +164,19 @@ def test_a_page_that_is_none(console: Console, path: str) -> None:
     page = console.sign_in().page
     console.open(*path.split("/"))
     expect(page.get_by_role("heading", level=1, name="Not found")).to_be_visible()
+
+
+# --- the page of HTTP calls ---------------------------------------------------------------------
+
+
+def test_the_calls_are_shown_without_a_request_to_anybody_else(console: Console) -> None:
+    page = console.page
+    page.goto(f"{console.origin}/docs")
+    call = page.locator("#calls").get_by_role("link", name="/topics/{t}", exact=True).first
+    call.click()
+    expect(page.get_by_role("button", name="Try it out").first).to_be_visible()
+    assert {url.partition("/docs/assets/")[2] for url in console.requests if "/assets/" in url} >= {
+        "swagger-ui-bundle.js",
+        "swagger-ui.css",
+        "start.js",
+    }
