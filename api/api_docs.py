@@ -25,7 +25,7 @@ _PAGE = b"""<!doctype html>
 <body>
 <div id="calls"></div>
 <script src="/docs/assets/swagger-ui-bundle.js"></script>
-<script src="/docs/assets/start.js"></script>
+<script src="/docs/assets/app.js"></script>
 </body>
 </html>
 """
@@ -56,7 +56,7 @@ _POLICY = "; ".join(
 def _files() -> Mapping[str, StaticFile]:
     shipped = files("fastapi_offline").joinpath("static")
     contents = {name: shipped.joinpath(name).read_bytes() for name in _FROM_PACKAGE}
-    contents |= {"index.html": _PAGE, "start.js": _START}
+    contents |= {"index.html": _PAGE, "app.js": _START}
     found = {name: static_file(name, content) for name, content in contents.items()}
     return {name: file for name, file in found.items() if file is not None}
 

@@ -14,6 +14,7 @@ from typing import Any, cast
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from sluice.api.errors import BodyTimedOut, HttpError, error_response, status_of
+from sluice.api.gentle_close import GentleTransport
 from sluice.api.service import Service
 from sluice.log_store.errors import SluiceError
 
@@ -53,6 +54,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """Fed since the last byte of a body: chunk extensions and trailers may be endless, too."""
         self._discarded = 0
         self._refusal: SluiceError | None = None
+        self._refused = False
         self._deadline: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
         self._unsent = 0
@@ -61,7 +63,8 @@ class LimitedProtocol(HttpToolsProtocol):
     # --- the connection ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        self._gentle = GentleTransport(transport, self, self._is_receiving)
+        super().connection_made(cast("asyncio.Transport", self._gentle))
         self._came_late = len(self.connections) > self._limits.max_connections
         if len(self.connections) > self._limits.max_connections + RESERVED:
             _log.warning("refused a connection: %d are open", len(self.connections))
@@ -91,6 +94,15 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.close()  # never after the end of a message: the next one may be on its way
         elif self._in_head or self._idle():
             self._expect_head()
+
+    def shutdown(self) -> None:
+        if self._idle():
+            self._gentle.close_at_once()
+        else:
+            super().shutdown()
+
+    def _is_receiving(self) -> bool:
+        return self._in_message or self._refused
 
     def _idle(self) -> bool:
         """No request is being answered."""
@@ -245,7 +257,11 @@ class LimitedProtocol(HttpToolsProtocol):
         self._in_head = False
         if self._idle() or (self.cycle.more_body and not self.cycle.response_started and not self.pipeline):
             self.transport.write(_raw(error))
+        self._refused = True
         self.transport.close()
+        if not self._idle():
+            self.cycle.disconnected = True  # its handler may still be at work, and must not answer as well
+            self.cycle.message_event.set()
         status = status_of(error)[0]
         self.service.metrics.request("OTHER", "unparsed", status, 0.0)
         self.service.metrics.error(error.error)

@@ -42,6 +42,8 @@ class RequestMiddleware:
             nonlocal status, sent
             if message["type"] == "http.response.start":
                 status = message["status"]
+                if status >= 400 and _may_not_end(scope, self._service.settings.request_max_bytes):
+                    scope["sluice.close"] = True
                 message["headers"] = _headers(scope, message["headers"], request_id)
             else:
                 sent += len(message.get("body", b""))
@@ -104,6 +106,14 @@ def _headers(scope: Scope, headers: list[tuple[bytes, bytes]], request_id: str) 
         named = (b"content-type", media.encode() if media.endswith("json") else _JSON[1])
         headers = [named if header == _JSON else header for header in headers]
     return [*headers, *more]
+
+
+def _may_not_end(scope: Scope, most: int) -> bool:
+    """Whether more of a body may come than is read to its end after a refusal: nobody must reuse the connection."""
+    for name, value in scope["headers"]:
+        if name == b"transfer-encoding" or (name == b"content-length" and (len(value) > 18 or int(value) > most)):
+            return True
+    return False
 
 
 def _named(request_id: str) -> dict[str, str]:

@@ -39,8 +39,10 @@ class Report:
             console.print("[green]Everything held.[/]")
 
 
-def spark_line(values: list[int]) -> str:
-    """A small picture of how a number went."""
+def spark_line(values: list[int], width: int = 24) -> str:
+    """A small picture of how a number went, at most `width` signs wide; each shows the largest value of its time."""
+    steps = -(-len(values) // width) or 1
+    values = [max(values[at : at + steps]) for at in range(0, len(values), steps)]
     top = max(values, default=0) or 1
     return "".join(BARS[min(len(BARS) - 1, -(-value * (len(BARS) - 1) // top))] for value in values)
 

@@ -178,5 +178,5 @@ def test_the_calls_are_shown_without_a_request_to_anybody_else(console: Console)
     assert {url.partition("/docs/assets/")[2] for url in console.requests if "/assets/" in url} >= {
         "swagger-ui-bundle.js",
         "swagger-ui.css",
-        "start.js",
+        "app.js",
     }

@@ -1,0 +1,79 @@
+"""Closing a connection whose client is still sending, without losing the answer it was given.
+
+A socket that is closed with unread bytes is reset, and a reset throws away what the client has not read yet: its 413
+would be an error of the network. So the sending half is shut, and what still arrives is read and thrown away for a
+while. Clients that stop on an answer notice at once; the others are cut when the time or the bytes run out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+LINGER_S = 5.0
+LINGER_BYTES = 64 << 20
+
+
+class GentleTransport:
+    """A transport as a protocol sees it: from `close` on it is closing, whatever the socket still does."""
+
+    __slots__ = ("_is_sending", "_lingers", "_protocol", "_transport", "get_write_buffer_size", "write")
+
+    def __init__(
+        self, transport: asyncio.Transport, protocol: asyncio.Protocol, is_sending: Callable[[], bool]
+    ) -> None:
+        self._transport = transport
+        self._protocol = protocol
+        self._is_sending = is_sending
+        """Whether the client may be in the middle of a request."""
+        self._lingers = False
+        # What is called for every answer costs no more than it did.
+        self.write = transport.write
+        self.get_write_buffer_size = transport.get_write_buffer_size
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        return self._lingers or self._transport.is_closing()
+
+    def close(self) -> None:
+        if self.is_closing():
+            return
+        if not self._is_sending():
+            self._transport.close()
+            return
+        self._lingers = True
+        self._transport.set_protocol(_Discarding(self._transport, self._protocol))
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._transport.resume_reading()
+
+    def close_at_once(self) -> None:
+        self._transport.close()
+
+
+class _Discarding(asyncio.Protocol):
+    """Takes the place of the protocol for what still arrives; all but the data goes on to it."""
+
+    def __init__(self, transport: asyncio.Transport, protocol: asyncio.Protocol) -> None:
+        self._transport = transport
+        self._protocol = protocol
+        self._left = LINGER_BYTES
+        self._timer = asyncio.get_running_loop().call_later(LINGER_S, transport.close)
+
+    def data_received(self, data: bytes) -> None:
+        self._left -= len(data)
+        if self._left < 0:
+            self._transport.abort()
+
+    def pause_writing(self) -> None:
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._protocol.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._timer.cancel()
+        self._protocol.connection_lost(exc)
