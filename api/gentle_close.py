@@ -18,7 +18,7 @@ LINGER_BYTES = 64 << 20
 class GentleTransport:
     """A transport as a protocol sees it: from `close` on it is closing, whatever the socket still does."""
 
-    __slots__ = ("_is_sending", "_lingers", "_protocol", "_transport", "get_write_buffer_size", "write")
+    __slots__ = ("_is_sending", "_lingers", "_protocol", "_transport", "write")
 
     def __init__(
         self, transport: asyncio.Transport, protocol: asyncio.Protocol, is_sending: Callable[[], bool]
@@ -28,9 +28,7 @@ class GentleTransport:
         self._is_sending = is_sending
         """Whether the client may be in the middle of a request."""
         self._lingers = False
-        # What is called for every answer costs no more than it did.
-        self.write = transport.write
-        self.get_write_buffer_size = transport.get_write_buffer_size
+        self.write = transport.write  # called for every answer: it costs no more than it did
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)

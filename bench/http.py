@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -211,8 +212,7 @@ def _rates(findings: Findings, top: Process, plain: Process, synced: Process) ->
 
 
 def _latencies(findings: Findings, server: Process) -> None:
-    single = bodies()[0]
-    single.connections = 400
+    single = replace(bodies()[0], connections=400)
     found: dict[str, list[dict[str, Any]]] = {"1": [], "all": []}
     for _ in range(ROUNDS):
         for acks, rounds in found.items():
@@ -260,8 +260,7 @@ def _polls(findings: Findings, server: Process) -> None:
     woken = ask(order | {"polls": "wake", "connections": WAKE_POLLS, "first": 1})
     findings.add(f"{WAKE_POLLS:,} long polls woken by a commit: p50", "ms", [woken["p50"] * 1e3])
     findings.add(f"{WAKE_POLLS:,} long polls woken by a commit: p99", "ms", [woken["p99"] * 1e3], at_most(30))
-    single = bodies()[0]
-    single.connections = 400
+    single = replace(bodies()[0], connections=400)
     _load(server, single, seconds=1, rate=RATE)
     alone = _load(server, single, seconds=4, rate=RATE)
     findings.add(f"produce p99 at {RATE:,}/s, nobody waiting", "ms", [alone["p99"] * 1e3])

@@ -14,7 +14,7 @@ def _count(reduced: int, full: int) -> int:
 KILLS = _count(15, 100)
 """Processes killed with kill -9 during appends."""
 
-S3_KILLS = _count(4, 30)
+S3_KILLS = _count(3, 30)
 """Processes killed with kill -9 during appends to a bucket."""
 
 RECOVERY_KILLS = _count(3, 10)
@@ -71,7 +71,7 @@ GROUP_KILLS = _count(2, 20)
 SINK_CRASHES = _count(15, 500)
 """Crashes of the append of a sink's batches, in one process."""
 
-SINK_KILLS = _count(4, 25)
+SINK_KILLS = _count(2, 25)
 """Kills of a service with kill -9 while it appends batches of a sink."""
 
 SPARK_JOB_KILLS = _count(1, 10)

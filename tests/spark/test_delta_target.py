@@ -13,6 +13,7 @@ from sluice.log_store.values import OffsetRange, TopicPartition
 from sluice.streaming.spark.delta_target import DeltaTarget, may_hold
 
 IDS = {"t": "id-1"}
+ROUNDS = 4
 
 
 def _rows(spark: SparkSession, *parts: tuple[int, int, int]) -> DataFrame:
@@ -42,20 +43,21 @@ def test_a_merge_adds_only_what_is_missing_and_reads_few_files(spark: SparkSessi
     table.prepare(spark, _rows(spark, (0, 0, 1)).schema)
     table.prepare(spark, _rows(spark, (0, 0, 1)).schema)
     # Partition 0 is far ahead of partition 1.
-    for number in range(6):
+    for number in range(ROUNDS):
         parts = ((0, 1000 + 10 * number, 1010 + 10 * number), (1, 2 * number, 2 * number + 2))
         table.merge(_rows(spark, *parts), _ranges(*parts), IDS)
-    expected = [(0, n) for n in range(1000, 1060)] + [(1, n) for n in range(12)]
-    assert _stored(spark, table) == expected
+    first, second = [(0, n) for n in range(1000, 1000 + 10 * ROUNDS)], [(1, n) for n in range(2 * ROUNDS)]
+    assert _stored(spark, table) == first + second
 
     # Another member read from an older offset and goes further than what is there.
-    again = ((0, 1055, 1065), (1, 11, 13))
+    again = ((0, 995 + 10 * ROUNDS, 1005 + 10 * ROUNDS), (1, 2 * ROUNDS - 1, 2 * ROUNDS + 1))
     frame = spark.read.format("delta").load(table.place)
-    assert len(frame.inputFiles()) == 12
+    assert len(frame.inputFiles()) == 2 * ROUNDS
     assert len(frame.where(may_hold(_ranges(*again))).inputFiles()) <= 3
     table.merge(_rows(spark, *again), _ranges(*again), IDS)
     table.merge(_rows(spark, *again), _ranges(*again), IDS)
-    assert _stored(spark, table) == expected[:60] + [(0, n) for n in range(1060, 1065)] + expected[60:] + [(1, 12)]
+    further = [(0, n) for n in range(1000 + 10 * ROUNDS, 1005 + 10 * ROUNDS)]
+    assert _stored(spark, table) == first + further + second + [(1, 2 * ROUNDS)]
 
     with pytest.raises(InvalidConfig, match="topic 't' was deleted and made again"):
         table.merge(_rows(spark, (0, 0, 1)), _ranges((0, 0, 1)), {"t": "id-2"})

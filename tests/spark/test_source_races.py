@@ -55,6 +55,7 @@ def without_mercy(log: LogStore, plan: Plan, files: Sequence[DataFile]) -> None:
         log.runtime.store.delete(f"{folder_of(log, 't')}/{file.path}")
 
 
+@pytest.mark.parametrize("place", ["folder", pytest.param("bucket", marks=pytest.mark.full)], indirect=True)
 def test_slow_batches_race_merge_retention_and_vacuum(spark: SparkSession, place: Place, tmp_path: Path):
     """I-9: files are replaced and deleted all the time; every record above the log start comes once, in order.
 
