@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Iterator, Mapping
@@ -33,6 +34,7 @@ from sluice.log_store.wal_format import (
 from sluice.log_store.wal_values import CorruptWal, Release, SyncPoint, WalBatch, WalEntryRef
 
 _CHUNK = 1 << 20
+_ZEROS = bytes(_CHUNK)
 _OPEN_FILES = 4
 
 
@@ -158,16 +160,25 @@ class _Window:
         return crc
 
     def find(self, needle: bytes, start: int) -> int:
-        """Position of the next `needle` at or after `start`, -1 if there is none."""
+        """Position of the next `needle`, which is not all zeros, at or after `start`; -1 if there is none."""
         while start + len(needle) <= self.size:
+            # Most of a preallocated file was never written: that is where the time of a start would go.
+            start = max(start, self._next_data(start) - len(needle) + 1)
             chunk = os.pread(self._fd, _CHUNK, start)
-            found = chunk.find(needle)
+            found = -1 if chunk == _ZEROS else chunk.find(needle)
             if found >= 0:
                 return start + found
             if len(chunk) < len(needle):
                 return -1
             start += len(chunk) - len(needle) + 1
         return -1
+
+    def _next_data(self, start: int) -> int:
+        """Where the next bytes are that may not be zeros, as far as the file system says."""
+        try:
+            return os.lseek(self._fd, start, os.SEEK_DATA)
+        except OSError as error:
+            return self.size if error.errno == errno.ENXIO else start
 
 
 class _Scanner:

@@ -109,6 +109,30 @@ def test_a_lost_page_in_the_middle_is_no_end(three: tuple[Path, list[WalEntryRef
         assert [f.severity for f in wal.recovered.findings] == ["middle"]
 
 
+@pytest.mark.parametrize("sparse", [True, False])
+def test_entries_behind_many_lost_pages_are_found(tmp_path: Path, sparse: bool) -> None:
+    """Whether the file system knows of the zeros, and skips them, or not."""
+    large = {"file_bytes": 16 << 20, "max_bytes": 1 << 30}
+    with open_wal(tmp_path / "wal", **large) as wal:
+        append(wal, batch(0), batch(1, size=3_000_001), batch(2))
+    shutil.copytree(tmp_path / "wal", tmp_path / "copy")
+    with open_wal(tmp_path / "copy", **large) as wal:
+        lost = entries(wal)[1]
+    path = tmp_path / "wal" / lost.file
+    content = path.read_bytes()
+    first, last = content[: lost.position], content[lost.position + lost.length :]
+    with path.open("wb") as file:
+        file.write(first)
+        if sparse:
+            file.seek(lost.length, os.SEEK_CUR)
+        else:
+            file.write(bytes(lost.length))
+        file.write(last)
+    with open_wal(tmp_path / "wal", **large) as wal:
+        assert bases(wal) == [0, 2]
+        assert [(f.severity, f.position) for f in wal.recovered.findings] == [("middle", lost.position)]
+
+
 def test_a_hole_in_the_last_group_is_not_called_lost_data(tmp_path: Path) -> None:
     """A power loss may write the pages of one group in any order: nobody was told of it."""
     with open_wal(tmp_path) as wal:
