@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import time
+from concurrent.futures import Future
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from bench.data import batch
 from bench.figures import Findings, Target, at_most, percentile
@@ -76,7 +79,7 @@ def _bare_syncs(path: Path) -> list[float]:
             os.pwrite(fd, block, number * len(block))
             os.fdatasync(fd)
 
-        return [seconds(lambda number=number: write(number)) for number in range(PROBES)]
+        return [seconds(partial(write, number)) for number in range(PROBES)]
     finally:
         os.close(fd)
 
@@ -93,9 +96,10 @@ def _paced(log: LogStore, acks: Acks, rate: int) -> list[float]:
             due = begin + (number + thread / THREADS) * beat
             time.sleep(max(0.0, due - time.perf_counter()))
             future = log.append("orders", (thread + number) % PARTITIONS, one, acks=acks)
-            future.add_done_callback(lambda done, due=due: _note(done.exception(), due))
+            future.add_done_callback(partial(_note, due))
 
-    def _note(error: BaseException | None, due: float) -> None:
+    def _note(due: float, done: Future[Any]) -> None:
+        error = done.exception()
         latencies.append(time.perf_counter() - due if error is None else float("inf"))
         answered.release()
 

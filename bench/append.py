@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from itertools import count
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from bench.data import batch
 from bench.figures import Findings, at_least, percentile
-from bench.harness import cluster, scratch, seconds
+from bench.harness import append_orders, cluster, scratch, seconds
 from sluice.log_store.records import stored_table
 
 RECORDS, ROUNDS, APPENDS = 1_000, 10, 20
@@ -36,7 +37,7 @@ def run() -> Findings:
         for name, fsync in ((OFF, False), (ON, True)):
             log = stack.enter_context(cluster(folder / name, fsync=fsync))
             log.create_topic("orders", partitions=1)
-            appends[name] = lambda log=log: log.append("orders", 0, rows).result()
+            appends[name] = partial(append_orders, log, rows)
         appends[HELD] = _delta_appends(str(folder / "held"), rows, held=True)
         appends[BY_PATH] = _delta_appends(str(folder / "path"), rows, held=False)
         for append in appends.values():

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,7 @@ def _throughput(findings: Findings, folder: Path, records: int) -> None:
     try:
         for number in range(ROUNDS + 1):
             root = _copy(folder, f"round-{number}", "log" if number else "small")
-            plain = seconds(lambda root=root: _plain(spark, root, folder / "plain"))
+            plain = seconds(partial(_plain, spark, root, folder / "plain"))
             begun = time.perf_counter()
             report = _job(spark, root)
             took = time.perf_counter() - begun

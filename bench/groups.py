@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import ExitStack
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -120,7 +121,7 @@ def _measure(findings: Findings, server: Process) -> None:
     for number in range(ROUNDS):
         for size in SIZES:
             members = [Member(server.port, f"group-{size}-{number}") for _ in range(size)]
-            joins[size].append(seconds(lambda members=members: asyncio.run(_all_join(members))))
+            joins[size].append(seconds(partial(asyncio.run, _all_join(members))))
             wanted = [members[n % size].commit(n) for n in range(max(size, 200))]
             commits[size].append(_rate(server, size, wanted))
             produced[size].append(_rate(server, size, [("/topics/raw", _record_of(len(body))) for _, body in wanted]))

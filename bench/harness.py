@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
+
 from bench.figures import REPOSITORY
 from sluice.conf.settings import LogSettings, Settings, StorageSettings
 from sluice.log_store.engine import LogStore
@@ -79,3 +81,7 @@ def _cpu_times() -> list[float]:
     except OSError:
         return [0.0] * 8
     return [int(ticks) / os.sysconf("SC_CLK_TCK") for ticks in first.split()[1:9]]
+
+
+def append_orders(log: LogStore, rows: pa.RecordBatch, partition: int = 0) -> None:
+    log.append("orders", partition, rows).result()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import gc
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import msgspec
@@ -107,8 +107,8 @@ def _order(number: int) -> bytes:
     return text.ljust(98, b"x") + b'"}'
 
 
-def _v2(records: object) -> bytes:
-    return b'{"records":[' + b",".join(records) + b"]}"  # type: ignore[call-overload]
+def _v2(records: Iterable[bytes]) -> bytes:
+    return b'{"records":[' + b",".join(records) + b"]}"
 
 
 def _ipc(table: pa.Table, compression: str | None) -> bytes:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -53,8 +55,8 @@ def run() -> Findings:
             logs[name].create_topic("orders", partitions=PARTITIONS)
         (folder / "bare").mkdir()
         pool = stack.enter_context(ThreadPoolExecutor(THREADS))
-        work = {name: lambda log=log: _produce(log, rows) for name, log in logs.items()}
-        work[BARE] = lambda: _write_bare(pool, folder / "bare", rows)
+        work: dict[str, Callable[[], None]] = {name: partial(_produce, log, rows) for name, log in logs.items()}
+        work[BARE] = partial(_write_bare, pool, folder / "bare", rows)
         wall: dict[str, list[float]] = {name: [] for name in work}
         cpu: dict[str, list[float]] = {name: [] for name in work}
         for number in range(ROUNDS + 1):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -56,7 +57,7 @@ def _measure(findings: Findings, shape: str, files: int, rows: int) -> None:
         for number in range(ROUNDS + 1):
             for name, once in work.items():
                 counted: list[int] = []
-                spent = wall_and_cpu(lambda once=once, counted=counted: counted.append(once()))
+                spent = wall_and_cpu(partial(_note_count, once, counted))
                 assert counted == [total]
                 if number:
                     wall[name].append(spent[0])
@@ -76,3 +77,7 @@ def _paths(root: Path, log: LogStore) -> list[str]:
 
 def _count(batches: Iterable[pa.RecordBatch]) -> int:
     return sum(rows.num_rows for rows in batches)
+
+
+def _note_count(once: Callable[[], int], counted: list[int]) -> None:
+    counted.append(once())

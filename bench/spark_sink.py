@@ -37,8 +37,8 @@ def run(records: int | None = None) -> Findings:
         findings.add(name, "M records/s", rounds)
     findings.ratio(f"{DIRECT}, of {PARQUET}", rates[DIRECT], rates[PARQUET], at_least(0.3))
     findings.ratio(f"{HTTP}, of {PARQUET}", rates[HTTP], rates[PARQUET])
-    for name, taken in found.items():
-        findings.add(f"{name}: CPU of 1 M records", "s", [one.cpu / records * 1e6 for one in taken])
+    for name, each in found.items():
+        findings.add(f"{name}: CPU of 1 M records", "s", [one.cpu / records * 1e6 for one in each])
     findings.notes.append("Driver, executors and service share the machine; the service also keeps its WAL and fsyncs.")
     findings.notes.append("CPU is that of the JVM, its Python workers, the service and this process.")
     return findings

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from bench import spark_floors
 from bench.data import batch
