@@ -182,7 +182,7 @@ class MirrorRun:
                 raise _as_ours(self._errors[0] if self._errors else error) from error
             finally:
                 query.stop()
-        return False
+        return self._has_grown()
 
     def _looked_around(self) -> bool:
         """Now and then: follow log starts where no rows come, and see whether the source has gained partitions."""

@@ -46,7 +46,9 @@ class BatchWriter:
         open_file: _OpenFile | None = None
         for batch in batches:
             for where, rows in _partitions(batch):
-                target = self.targets[where]
+                target = self.targets.get(where)
+                if target is None:
+                    continue  # a partition that the source has gained: the next query copies it from its beginning
                 for piece in cut(rows, target.continues_at, target.rolls):
                     begins = int(piece.column("offset")[0].as_py())
                     if open_file is not None and not open_file.takes(where, begins, self.file_bytes):

@@ -14,15 +14,18 @@ import time
 from collections import deque
 from pathlib import Path
 
+from tests import counts
+
 _TESTS = Path(__file__).parent
 _TOLD_AGAIN = 40
 """At most so many of the last telling lines of a lane that failed are repeated."""
-LANES = {
-    "spark": ("spark",),
-    "faults": ("fault", "disk", "s3", "lab", "examples", "console"),
+LANES: dict[str, tuple[str, ...]] = {
+    "spark": ("spark", "lab") if counts.FULL else ("spark",),
+    "faults": ("fault", "disk", "s3", "examples", "console") + (() if counts.FULL else ("lab",)),
     "others": (),
 }
-"""Folders by lane; `others` has those that no lane names, and the tests outside of folders."""
+"""Folders by lane; `others` has those that no lane names, and the tests outside of folders. At full counts kills take
+longest, so that the lab goes to another lane."""
 
 
 def _named() -> set[str]:

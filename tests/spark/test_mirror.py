@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from sluice.conf.settings import Settings
 from sluice.jobs import mirror as mirror_job
@@ -97,6 +97,29 @@ def test_a_mirror_without_end_follows_rows_topics_and_log_starts_into_a_served_c
 def rows_of(root: Path, topic: str, partition: int = 0) -> list[Any]:
     with damage.open_root(root) as log:
         return our_rows(log, topic, partition)
+
+
+def test_partitions_that_come_while_a_mirror_runs_are_copied_as_well(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    damage.open_root(copy).close()
+    real = MirrorRun._copy
+    with damage.open_root(source) as log:
+        log.create_topic("t")
+        damage.append(log, "t", damage.numbered(0, 20))
+
+        def grown(self: MirrorRun, rows: DataFrame) -> None:
+            if log.topic("t").partitions == 1:
+                log.grow_topic("t", 2)
+                damage.append(log, "t", damage.numbered(0, 7), partition=1)
+            real(self, rows)
+
+        monkeypatch.setattr(MirrorRun, "_copy", grown)
+        report = mirror(spark, source, copy)
+        assert (report.outcome, report.records) == ("done", 27), report.error
+        expected = {number: our_rows(log, "t", number) for number in range(2)}
+    assert {number: rows_of(copy, "t", number) for number in range(2)} == expected
 
 
 def test_a_mirror_that_is_killed_and_run_again_copies_every_row_once(

@@ -294,5 +294,7 @@ def test_an_executor_writes_files_that_cross_neither_partitions_nor_segments(tmp
         ("b", 0, 2, 2),
     ]
     assert all((tmp_path / "topics" / topic / "0" / one.path).stat().st_size == one.size for topic, one in found)
+    # The source has gained a partition since the query began: another query will copy it.
+    assert list(writer(iter([spark_batch("b", 1, 0, 1)]))) == []
     small = list(replace(writer, file_bytes=1)(iter([spark_batch("b", 0, 0), spark_batch("b", 0, 1)])))
     assert len(small) == 2, "a file ends once it is large enough"
