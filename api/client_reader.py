@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -18,6 +19,8 @@ from sluice.log_store.errors import OffsetOutOfRange, SluiceError, UnknownTopicO
 
 QUEUED_BATCHES = 2
 STOP_CHECK_S = 0.1
+AT_WORK_S = 0.5
+"""How long `close` waits for threads; none that waits for records ends sooner."""
 INFINITE = 1 << 62
 
 
@@ -77,6 +80,7 @@ class Reader:
         """Where each partition ended when the reader was made."""
         self.positions = {number: self._begin(known[number]) for number in chosen}
         self._closed = threading.Event()
+        self._threads: list[threading.Thread] = []
 
     def __iter__(self) -> Iterator[FetchedRecord]:
         for partition, fetched in self._fetches():
@@ -93,8 +97,12 @@ class Reader:
                 yield fetched
 
     def close(self) -> None:
-        """Ends the iteration. Threads that wait in a long poll end with it."""
+        """Ends the iteration. Threads that wait in a long poll end with it; those at work are waited for, because an
+        interpreter that ends while Arrow decodes in a thread is aborted."""
         self._closed.set()
+        deadline = time.monotonic() + AT_WORK_S
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def __enter__(self) -> Self:
         return self
@@ -113,10 +121,14 @@ class Reader:
     def _side_by_side(self) -> Iterator[tuple[int, Fetched]]:
         found: queue.Queue[_Item] = queue.Queue(QUEUED_BATCHES)
         ended = threading.Event()  # of this iteration; the next one begins at the positions that it reached
-        for number in self.positions:
+        self._threads = [
             threading.Thread(
                 target=self._feed, args=(number, found, ended), name=f"sluice-reader-{number}", daemon=True
-            ).start()
+            )
+            for number in self.positions
+        ]
+        for thread in self._threads:
+            thread.start()
         running = len(self.positions)
         try:
             while running and not self._closed.is_set():

@@ -38,7 +38,7 @@ class Checker:
         aside: Iterable[str] = (),
         copies: Sequence[tuple[str, int, int, Value]] = (),
     ) -> None:
-        """`aside`: values in files that a forced take-over set aside (R-2), which only acks=1 allows.
+        """`aside`: names of records in files that a forced take-over set aside (R-2), which only acks=1 allows.
         `copies`: what a job that writes exactly once has written: topic, partition, offset, value."""
         self.stored = stored
         self.aside = frozenset(aside)
@@ -102,10 +102,13 @@ class Checker:
                 self.blame("refused and stored", place, offset, f"{value!r} was refused with {error}")
 
     def lawfully_lost(self, write: Write) -> bool:
-        if str(write.call.began["acks"]) != "1" or write.value not in self.aside or write.place is None:
+        if str(write.call.began["acks"]) != "1" or write.name not in self.aside or write.place is None:
             return False
         table = self.table(write.place)
-        return table is not None and table.rows.get(write.offset, (None, None))[1] != write.value
+        if table is None:
+            return False
+        row = table.rows.get(write.offset)
+        return row is None or row[1] != write.value
 
     def check_kept(self, place: Place, offset: int, value: Value, kind: str, who: str) -> None:
         """What somebody was told is there still, or it fell to retention, deletion or compaction."""

@@ -74,6 +74,8 @@ class Write:
     """One record of a produce call."""
 
     call: Call
+    name: str
+    """What is written into its value, or for a tombstone into a header."""
     value: Value
     key: str | None
     number: tuple[int, int]
@@ -95,10 +97,11 @@ def writes_of(call: Call) -> Iterator[Write]:
     began = call.began
     at = call.end["at"] if call.end is not None and call.ok else [[-1, -1]] * began["count"]
     for index, (partition, offset) in enumerate(at):
-        value = None if index in began.get("tombstones", ()) else f"{began['producer']}:{began['number']}:{index}"
+        name = f"{began['producer']}:{began['number']}:{index}"
+        value = None if index in began.get("tombstones", ()) else name
         key = began["keys"][index] if "keys" in began else None
         place = (began["topic"], partition) if partition >= 0 else None
-        yield Write(call, value, key, (began["number"], index), place, offset)
+        yield Write(call, name, value, key, (began["number"], index), place, offset)
 
 
 def running_most(pairs: Iterable[tuple[float, int]]) -> tuple[list[float], list[int]]:

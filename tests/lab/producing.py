@@ -83,10 +83,8 @@ class Producing(Client):
             fields["keys"] = [f"k{self.dice.randrange(KEY_COUNT)}" for _ in range(count)]
             fields["tombstones"] = [index for index in range(count) if self.dice.random() < 0.1]
         number = self._number
-        values = [
-            None if index in fields.get("tombstones", ()) else f"{self._producer}:{number}:{index}"
-            for index in range(count)
-        ]
+        names = [f"{self._producer}:{number}:{index}" for index in range(count)]
+        values = [None if index in fields.get("tombstones", ()) else name for index, name in enumerate(names)]
         operation = self.recorder.invoke(
             self.name,
             "produce",
@@ -99,7 +97,7 @@ class Producing(Client):
             **fields,
         )
         self._number += 1
-        content, media = _body(kind, values, fields.get("keys"))
+        content, media = _body(kind, names, values, fields.get("keys"))
         if kind.mode is None:
             self._once(operation, content, media)
         else:
@@ -149,20 +147,27 @@ class Producing(Client):
             self.stopping.wait(0.05)
 
 
-def arrow_body(values: Sequence[str | None], keys: Sequence[str] | None) -> bytes:
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+def arrow_body(names: Sequence[str], values: Sequence[str | None], keys: Sequence[str] | None) -> bytes:
     columns = {"value": pa.array([None if value is None else value.encode() for value in values], pa.binary())}
     if keys is not None:
         # As JSON has them, so that a key is the same key and in the same partition whoever sends it.
         columns["key"] = pa.array([json.dumps(key).encode() for key in keys], pa.binary())
+        # A tombstone is found in a file that was set aside by its header.
+        named = [[{"key": "name", "value": json.dumps(name).encode()}] for name in names]
+        unnamed = [None if value is not None else one for value, one in zip(values, named, strict=True)]
+        columns["headers"] = pa.array(unnamed, HEADERS)
     table, sink = pa.table(columns), io.BytesIO()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return sink.getvalue()
 
 
-def _body(kind: Kind, values: list[str | None], keys: list[str] | None) -> tuple[bytes, str]:
+def _body(kind: Kind, names: list[str], values: list[str | None], keys: list[str] | None) -> tuple[bytes, str]:
     if kind.body == "arrow":
-        return arrow_body(values, keys), ARROW
+        return arrow_body(names, values, keys), ARROW
     records: list[dict[str, Any]] = [{"value": value} for value in values]
     for record, key in zip(records, keys or (), strict=False):
         record["key"] = key

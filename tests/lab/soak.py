@@ -57,7 +57,8 @@ class Load:
 
     def run(self, topic: str) -> None:
         keys = [f"k{number % 200}" for number in range(BATCH)] if topic == KEYED else None
-        body = arrow_body([f"{number:>100}" for number in range(BATCH)], keys)
+        values = [f"{number:>100}" for number in range(BATCH)]
+        body = arrow_body(values, values, keys)
         due = now()
         with httpx.Client(base_url=self.url, timeout=60) as http:
             while not self.stopping.wait(max(0.0, due - now())):

@@ -122,8 +122,10 @@ def doubt(story: Story) -> None:
 def take_over(story: Story) -> None:
     """acks=1 in a log that a successor overtook: set aside, its offset given anew, and never read."""
     story.sent(0, 0)
-    story.aside = [story.sent(0, 1, producer="one", acks="1", stored=False)]
+    gone = {"producer": "one", "acks": "1", "stored": False}
+    story.aside = [story.sent(0, 1, **gone), story.sent(1, 2, keys=["a"], tombstones=[0], **gone)]
     story.sent(1, 1)
+    story.sent(2, 2)
 
 
 def compaction(story: Story) -> None:
