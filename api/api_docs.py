@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from sluice.api.errors import NotFound
 from sluice.api.routing import RawRoute
-from sluice.api.static_files import StaticFile, static_file
+from sluice.api.static_files import StaticFile, policy, static_file
 
 _PAGE = b"""<!doctype html>
 <html lang="en">
@@ -19,7 +19,7 @@ _PAGE = b"""<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Sluice: HTTP calls</title>
-<link rel="icon" href="/console/assets/icon.svg">
+<link rel="icon" href="data:,">
 <link rel="stylesheet" href="/docs/assets/swagger-ui.css">
 </head>
 <body>
@@ -38,18 +38,7 @@ _START = b"""SwaggerUIBundle({
 });
 """
 _FROM_PACKAGE = ("swagger-ui-bundle.js", "swagger-ui.css")
-_POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self' 'unsafe-inline'",  # Swagger UI writes style attributes
-        "connect-src 'self'",
-        "img-src 'self' data:",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-    )
-)
+_POLICY = policy(style="'self' 'unsafe-inline'")  # Swagger UI writes style attributes
 
 
 @lru_cache(maxsize=1)

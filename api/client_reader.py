@@ -20,7 +20,7 @@ from sluice.log_store.errors import OffsetOutOfRange, SluiceError, UnknownTopicO
 QUEUED_BATCHES = 2
 STOP_CHECK_S = 0.1
 AT_WORK_S = 0.5
-"""How long `close` waits for threads; none that waits for records ends sooner."""
+"""How long `close` waits for its threads; one that waits for records is left to the end of its poll."""
 INFINITE = 1 << 62
 
 

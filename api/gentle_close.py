@@ -15,6 +15,10 @@ LINGER_S = 5.0
 LINGER_BYTES = 64 << 20
 
 
+def _nowhere(_data: bytes) -> None:
+    """Writing after the end of a stream would raise."""
+
+
 class GentleTransport:
     """A transport as a protocol sees it: from `close` on it is closing, whatever the socket still does."""
 
@@ -28,7 +32,7 @@ class GentleTransport:
         self._is_sending = is_sending
         """Whether the client may be in the middle of a request."""
         self._lingers = False
-        self.write = transport.write  # called for every answer: it costs no more than it did
+        self.write: Callable[[bytes], None] = transport.write  # called for every answer: it costs no more than it did
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -43,6 +47,7 @@ class GentleTransport:
             self._transport.close()
             return
         self._lingers = True
+        self.write = _nowhere  # as to any transport that is closing: an answer to an earlier request may be on its way
         self._transport.set_protocol(_Discarding(self._transport, self._protocol))
         if self._transport.can_write_eof():
             self._transport.write_eof()

@@ -111,8 +111,10 @@ def _headers(scope: Scope, headers: list[tuple[bytes, bytes]], request_id: str) 
 def _may_not_end(scope: Scope, most: int) -> bool:
     """Whether more of a body may come than is read to its end after a refusal: nobody must reuse the connection."""
     for name, value in scope["headers"]:
-        if name == b"transfer-encoding" or (name == b"content-length" and (len(value) > 18 or int(value) > most)):
+        if name == b"transfer-encoding":
             return True
+        if name == b"content-length" and value.isdigit():
+            return len(value) > 18 or int(value) > most
     return False
 
 

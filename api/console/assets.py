@@ -15,24 +15,11 @@ from starlette.responses import Response
 
 from sluice.api.errors import NotFound
 from sluice.api.service import service_of
-from sluice.api.static_files import StaticFile, static_file
+from sluice.api.static_files import StaticFile, policy, static_file
 
 PAGE = "index.html"
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "connect-src 'self'",
-        "img-src 'self' data:",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-        # No string ever becomes markup or script, whatever a record says.
-        "require-trusted-types-for 'script'",
-        "trusted-types 'none'",
-    )
-)
+# No string ever becomes markup or script, whatever a record says.
+POLICY = policy("require-trusted-types-for 'script'", "trusted-types 'none'")
 
 
 @lru_cache(maxsize=1)
