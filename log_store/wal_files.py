@@ -17,6 +17,7 @@ PARKED, CUT = "parked", "cut"
 TEMPORARY = ".tmp"
 _IOV_MAX = 1024
 _LOG = re.compile(r"wal-(\d{20})\.log")
+_SPARE = re.compile(r"spare-\d{20}\.wal")
 
 
 def log_name(seq: int) -> str:
@@ -33,8 +34,13 @@ def log_files(directory: Path) -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
+def spare_seq(path: Path) -> int:
+    """The number that a spare file had in the log."""
+    return int(path.stem.removeprefix("spare-"))
+
+
 def spare_files(directory: Path) -> list[Path]:
-    return sorted(directory.glob("spare-*.wal"))
+    return sorted(path for path in directory.iterdir() if _SPARE.fullmatch(path.name))
 
 
 def parked_files(directory: Path) -> list[Path]:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from sluice.log_store.wal_files import TEMPORARY, log_name, spare_files, spare_name, sync_folder
+from sluice.log_store.wal_files import TEMPORARY, log_name, spare_files, spare_name, spare_seq, sync_folder
 from sluice.log_store.wal_values import WalClosed
 
 MAX_SPARES = 8
@@ -44,8 +44,9 @@ class FilePool:
         self._directory = directory
         self._file_bytes = file_bytes
         self._fsync = fsync
-        self._next_seq = first_seq
         self._spares = spare_files(directory)
+        # The entries of a spare file are sealed to its number: under that number they would count again.
+        self._next_seq = max([first_seq, *(spare_seq(path) + 1 for path in self._spares)])
         self._changed = threading.Condition()
         self._retired: deque[_Retired] = deque()
         self._leaving: set[int] = set()
@@ -101,6 +102,8 @@ class FilePool:
         self._thread.join()
         if self._ready is not None:
             os.close(self._ready.fd)
+            # Under a log's name the next open would look for entries in all of it.
+            self._put_away(_Retired(self._ready.seq, self._directory / self._ready.name, recycle=True))
 
     def _run(self) -> None:
         while True:

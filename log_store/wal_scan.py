@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from zlib import crc32
 
+import numpy as np
+
 from sluice.log_store.errors import StorageError
 from sluice.log_store.values import PartitionRef
 from sluice.log_store.wal_format import (
@@ -159,18 +161,23 @@ class _Window:
             start += len(part)
         return crc
 
-    def find(self, needle: bytes, start: int) -> int:
-        """Position of the next `needle`, which is not all zeros, at or after `start`; -1 if there is none."""
-        while start + len(needle) <= self.size:
-            # Most of a preallocated file was never written: that is where the time of a start would go.
-            start = max(start, self._next_data(start) - len(needle) + 1)
+    def find(self, tag: bytes, start: int) -> int:
+        """The next place at or after `start` where an entry with this tag may begin; -1 if there is none."""
+        wanted = int.from_bytes(tag, "little")
+        while start + ENTRY_BYTES <= self.size:
+            # Most of a preallocated file was never written, or holds what it held under an older number: that is where
+            # the time of a start would go.
+            start = max(start, (self._next_data(start) - TAG_AT) // ALIGN * ALIGN)
             chunk = os.pread(self._fd, _CHUNK, start)
-            found = -1 if chunk == _ZEROS else chunk.find(needle)
-            if found >= 0:
-                return start + found
-            if len(chunk) < len(needle):
+            if len(chunk) < ENTRY_BYTES:
                 return -1
-            start += len(chunk) - len(needle) + 1
+            places = (len(chunk) - ENTRY_BYTES) // ALIGN + 1
+            if chunk != _ZEROS:
+                # Of each place the word with kind and tag.
+                words = np.frombuffer(chunk, "<u4", 2 * places, offset=TAG_AT - 1)[::2]
+                if len(found := np.flatnonzero(words >> 8 == wanted)):
+                    return start + int(found[0]) * ALIGN
+            start += places * ALIGN
         return -1
 
     def _next_data(self, start: int) -> int:
@@ -239,14 +246,11 @@ class _Scanner:
 
     def _look_ahead(self, position: int) -> int:
         """Next position with a good entry. The seeded crc leaves no room for an accidental one."""
-        while True:
-            found = self._window.find(self._seal.tag, position + TAG_AT)
-            if found < 0:
-                return -1
-            position = found - TAG_AT
-            if position % ALIGN == 0 and self._check(position)[0]:
+        while (position := self._window.find(self._seal.tag, position)) >= 0:
+            if self._check(position)[0]:
                 return position
-            position += 1
+            position += ALIGN
+        return -1
 
     def _damaged(self, position: int, what: str) -> None:
         entries = self._scan.entries

@@ -101,9 +101,13 @@ class WalWriter:
             self._closing = True
             self._changed.notify_all()
         self._thread.join()
-        if self._active is not None:
-            os.close(self._active.fd)
-            self._active = None
+        active, self._active = self._active, None
+        if active is None:
+            return
+        if self._broken is None:
+            with suppress(OSError):  # the next open need not look through what was never written
+                os.ftruncate(active.fd, active.durable_end)
+        os.close(active.fd)
 
     # --- everything below runs on the writer's thread ------------------------------------------
 

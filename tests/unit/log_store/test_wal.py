@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from sluice.log_store.values import PartitionRef, ProducerStamp
 from sluice.log_store.wal import SyncPoint, Wal, WalBatch, WalClosed
+from sluice.log_store.wal_format import padded
 from sluice.log_store.wal_pool import MAX_SPARES
 from sluice.log_store.wal_values import key_of
 from tests.support.wal import (
@@ -251,17 +253,24 @@ def test_files_are_used_again_and_the_size_stays_bounded(tmp_path: Path, monkeyp
     assert len(list(tmp_path.glob("spare-*"))) <= MAX_SPARES
 
 
+def killed(wal: Wal, home: Path, copy: Path) -> None:
+    """What a process leaves that dies now; the thread that renames files has come to rest."""
+    assert eventually(lambda: wal._pool._ready is not None and not wal._pool._retired)
+    shutil.copytree(home, copy)
+
+
 def test_old_bytes_of_a_recycled_file_are_never_entries(tmp_path: Path) -> None:
-    with open_wal(tmp_path) as wal:
+    with open_wal(tmp_path / "wal") as wal:
         end = fill_files(wal, 3)
         sync(wal, end)
         end = fill_files(wal, 2, start=end)
         last = end
         append(wal, batch(last))
+        killed(wal, tmp_path / "wal", tmp_path / "killed")
     # What follows the last entry in its file is what an earlier life of the file held.
-    with open_wal(tmp_path) as wal:
+    with open_wal(tmp_path / "killed") as wal:
         entry = entries(wal)[-1]
-        rest = (tmp_path / entry.file).read_bytes()[entry.position + entry.length + 16 :]
+        rest = (tmp_path / "killed" / entry.file).read_bytes()[entry.position + entry.length + 16 :]
         assert any(rest)
         assert bases(wal) == sorted(set(bases(wal)))
         assert bases(wal)[-1] == last
@@ -312,7 +321,36 @@ def test_a_bounded_number_of_spare_files_is_kept(tmp_path: Path) -> None:
         assert eventually(lambda: wal._pool._ready is not None)  # else it is made of a spare file, later
         sync(wal, end)
     assert len(list(tmp_path.glob("spare-*"))) == MAX_SPARES
-    assert len(files(tmp_path)) == 2
+    assert len(files(tmp_path)) == 1
+
+
+def test_a_closed_log_leaves_nothing_to_look_through(tmp_path: Path) -> None:
+    with open_wal(tmp_path) as wal:
+        append(wal, batch(0))
+        assert eventually(lambda: wal._pool._ready is not None)
+    (file,) = files(tmp_path)
+    with open_wal(tmp_path) as wal:
+        (entry,) = entries(wal)
+        assert file.stat().st_size == padded(entry.position + entry.length)
+    assert len(list(tmp_path.glob("spare-*"))) == 1
+
+
+def test_a_spare_file_never_gets_its_old_number_again(tmp_path: Path) -> None:
+    """Its entries are sealed to that number: they would be entries once more."""
+    with open_wal(tmp_path) as wal:
+        append(wal, *numbered(5))
+        written = files(tmp_path)[0]
+        shutil.copy(written, tmp_path / "old")
+    written.unlink()
+    for spare in tmp_path.glob("spare-*"):
+        spare.unlink()
+    (tmp_path / "old").rename(tmp_path / written.name.replace("wal-", "spare-").replace(".log", ".wal"))
+    with open_wal(tmp_path) as wal:
+        append(wal, batch(7))
+        killed(wal, tmp_path, tmp_path.with_name("killed"))
+    assert written.name not in {path.name for path in files(tmp_path)}
+    with open_wal(tmp_path.with_name("killed")) as wal:
+        assert bases(wal) == [7]
 
 
 def test_the_size_limits_are_checked(tmp_path: Path) -> None:
