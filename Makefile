@@ -60,8 +60,8 @@ soak: $(STAMP) ## Half of the largest rate for MINUTES, with every job; charts g
 	$(BIN)/python -m tests.lab soak --minutes $(MINUTES) --report build/soak
 
 .PHONY: bench
-bench: $(STAMP) ## Run the benchmarks and print their figures
-	$(BIN)/python -m bench
+bench: $(STAMP) ## Run the benchmarks, growth at its full size, and print their figures (long)
+	$(BIN)/python -m bench --full
 	$(BIN)/python -m bench.report
 
 .PHONY: bench-peers

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse
 
-from sluice.api.errors import body_of
+from sluice.api.errors import body_of, headers_of, status_of
 from sluice.api.models import DeleteRecords, NewProducer, PlanBody
 from sluice.api.resource_models import AppliedPlan, DeletedRecords, ProducerModel, SegmentList
 from sluice.api.resources import Json
@@ -34,23 +35,34 @@ async def new_producer(request: Request, c: str, body: NewProducer) -> JSONRespo
     responses={207: {"model": DeletedRecords, "description": "Some partitions refused"}},
 )
 async def delete_records(request: Request, c: str, t: str, body: DeleteRecords) -> JSONResponse:
-    """207 when some partitions refuse; the error itself when the only one does."""
+    """207 when some partitions refuse; when all do, the status is that of the first error, beside what each said."""
     service, _ = links_of(request, c)
     meta = service.log.topic(t)
     for wanted in body.offsets:
         meta.partition(wanted.partition)
     found = [await _delete_before(service, t, wanted.partition, wanted.before_offset) for wanted in body.offsets]
-    failed = any("error_code" in one for one in found)
-    return JSONResponse({"offsets": found}, 207 if failed else 200)
+    offsets = [_told(wanted.partition, one) for wanted, one in zip(body.offsets, found, strict=True)]
+    errors = [one for one in found if isinstance(one, SluiceError)]
+    if errors and len(errors) == len(found):
+        request.scope["sluice.error"] = errors[0].error
+        refused = msgspec.to_builtins(body_of(errors[0])) | {"offsets": offsets}
+        return JSONResponse(refused, status_of(errors[0])[0], headers_of(errors[0]))
+    return JSONResponse({"offsets": offsets}, 207 if errors else 200)
 
 
-async def _delete_before(service: Service, topic: str, number: int, before: int) -> Json:
+async def _delete_before(service: Service, topic: str, number: int, before: int) -> int | SluiceError:
+    """Where the partition begins now, or why not."""
     try:
-        start = await service.blocking(lambda: service.log.delete_records(topic, number, before))
+        return await service.blocking(lambda: service.log.delete_records(topic, number, before))
     except SluiceError as error:
-        told = body_of(error)
-        return {"partition": number, "error_code": told.error_code, "error": told.error, "message": told.message}
-    return {"partition": number, "low_watermark": start}
+        return error
+
+
+def _told(number: int, found: int | SluiceError) -> Json:
+    if not isinstance(found, SluiceError):
+        return {"partition": number, "low_watermark": found}
+    told = body_of(found)
+    return {"partition": number, "error_code": told.error_code, "error": told.error, "message": told.message}
 
 
 @router.post(f"{_TOPIC}/partitions/{{p}}/plans", summary="Apply a maintenance plan", response_model=AppliedPlan)

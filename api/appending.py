@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from sluice.api.limits import room_for_parts
 from sluice.api.service import Service
 from sluice.api.waiting import settled
 from sluice.ingest import partitioner
@@ -105,7 +106,8 @@ async def append(service: Service, target: Target, decoded: Decoded) -> Outcome:
     checked = check() if direct else await service.reading(check)
     acks = target.acks if target.acks is not None else default_acks(service, config)
     if target.partition is None:
-        return await _to_topic(service, target, checked, chain, meta, acks)
+        with room_for_parts(service, min(checked.count, meta.partitions)):
+            return await _to_topic(service, target, checked, chain, meta, acks)
     return await _to_partition(service, target, checked, target.partition, acks)
 
 

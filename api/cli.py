@@ -29,6 +29,7 @@ from sluice.api.commands import (
     tokens,
     topics,
 )
+from sluice.api.commands.offline import NoServer, NoToken
 from sluice.api.doctor import examine
 from sluice.conf.declare import keys_of
 from sluice.conf.errors import ConfigurationError
@@ -87,6 +88,8 @@ def config(
         Path | None, typer.Option("--config", envvar="SLUICE_CONFIG", help="Settings file (TOML).", show_default=False)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    _server: NoServer = None,
+    _token: NoToken = None,
 ) -> None:
     """Print the effective settings and where each comes from."""
     settings, origins = _load(path)
@@ -106,6 +109,8 @@ def doctor(
         str | None, typer.Option("--root", help="Storage root; default: the setting storage.root.", show_default=False)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    _server: NoServer = None,
+    _token: NoToken = None,
 ) -> None:
     """Check this machine, the settings and the cluster's storage. Changes nothing; exit code 1 if something fails."""
     settings = _load(path)[0]
@@ -144,6 +149,7 @@ def serve(
     force: Annotated[
         bool, typer.Option("--force", help="Lead at once, even if another process still does: it is fenced.")
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the line that says where it listens as JSON.")] = False,
 ) -> None:
     """Start the HTTP service. SIGTERM stops it in order."""
     from sluice.api.main import serve as run  # the server is a heavy import that no other command needs
@@ -157,7 +163,8 @@ def serve(
         port=settings.server.port if port is None else port,
     )
     try:
-        run(dataclasses.replace(settings, storage=storage, server=server), insecure=insecure, force=force)
+        chosen = dataclasses.replace(settings, storage=storage, server=server)
+        run(chosen, insecure=insecure, force=force, as_json=as_json)
     except ConfigurationError as error:
         typer.echo(f"sluice: {error}", err=True)
         raise typer.Exit(code=2) from error

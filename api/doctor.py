@@ -65,7 +65,7 @@ def _storage(settings: Settings) -> Iterator[Check]:
             yield Check("storage", "warn", f"{storage.root} does not exist yet: the first start makes it")
             return
         store = open_store(storage.root, fsync=storage.fsync, storage_options=storage.options)
-        look = inspect(store)
+        look = inspect(store, settings.wal.dir)
     except (SluiceError, ValueError, MissingJarsError) as error:
         yield Check("storage", "fail", str(error))
         return
@@ -74,6 +74,9 @@ def _storage(settings: Settings) -> Iterator[Check]:
         return
     yield Check("storage", "ok", f"cluster {look.cluster_id} at {store.url}")
     yield from _cluster(look)
+    if settings.wal.dir and not os.path.isdir(settings.wal.dir):
+        text = "does not exist: the first start makes it, or the leader runs on another machine"
+        yield Check("WAL", "warn", f"{settings.wal.dir} (wal.dir) {text}")
 
 
 def _cluster(look: ClusterLook) -> Iterator[Check]:
@@ -99,7 +102,9 @@ def _cluster(look: ClusterLook) -> Iterator[Check]:
     unnamed = sum(partition.unnamed_files for partition in look.partitions)
     yield Check("orphans", "ok", f"{unnamed} files that no commit names; they go after orphan.retention.ms")
     leftovers = sum(partition.leftovers for partition in look.partitions)
-    yield Check("leftovers", "ok", f"{leftovers} sidecars and temporaries of other engines and killed processes")
+    checksums = sum(partition.checksums for partition in look.partitions)
+    text = f"{leftovers} sidecars and temporaries of other engines and killed processes, {checksums} version checksums"
+    yield Check("leftovers", "ok", f"{text} (n.crc)")
     for wal in look.wals:
         text = f"{wal.bytes} bytes, {wal.parked} parked, {wal.set_aside} set aside"
         yield Check(f"WAL {wal.folder}", "warn" if wal.parked or wal.set_aside else "ok", text)

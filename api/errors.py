@@ -243,6 +243,9 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
 async def _on_invalid(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class
     first = error.errors()[0]
+    if first["type"] == "json_invalid":  # its place is a position in the text, not a field
+        why, at = first.get("ctx", {}).get("error", first["msg"]), first["loc"][-1]
+        return error_response(errors.InvalidRequest(f"body: is no JSON at position {at}: {why}"[:300], field="body"))
     place = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path")) or "body"
     refusal = errors.InvalidRequest(f"{place}: {first['msg']}"[:300], field=clean(place)[:100])
     return error_response(refusal)

@@ -72,7 +72,7 @@ class FetchOut(msgspec.Struct):
 
 async def fetch(request: Request) -> Response:
     service, topic, partition = await _opened(request)
-    asked = asked_of(request.query_params, service, arrow=ARROW in request.headers.get("accept", ""))
+    asked = asked_of(request.query_params, service, arrow=request.scope.get("sluice.media") == ARROW)
     begun = service.log.runtime.clock.boottime()
     throttle_ms = await sit_out(request, service, topic, asked.max_wait_s)
     if throttle_ms:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from io import BytesIO
 
 from starlette.requests import Request
@@ -96,6 +96,22 @@ def _take(service: Service, size: int) -> int:
         raise Overloaded("the requests at work need too much memory already", retry_after_s=1)
     service.bodies_bytes += size
     return size
+
+
+PART_BYTES = 16 << 10
+"""Memory of what a request puts into one partition beside its records, about: a batch, who waits for it, its answer."""
+FEW_PARTS = 16
+"""Not worth counting."""
+
+
+@contextmanager
+def room_for_parts(service: Service, count: int) -> Iterator[None]:
+    """A small body may become a thousand batches, which need far more memory than it did."""
+    taken = _take(service, count * PART_BYTES) if count > FEW_PARTS else 0
+    try:
+        yield
+    finally:
+        service.bodies_bytes -= taken
 
 
 def whole_number(

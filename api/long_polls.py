@@ -204,13 +204,15 @@ def recogniser(service: Service) -> Recognise:
 
 
 def _media_of(headers: Headers) -> str | None:
-    media: str | None = JSON
+    """What it asks for, where that takes no weighing; None: the ordinary way finds out."""
+    media: str | None = None
     for name, value in headers:
         if name == b"accept":
-            media = _ACCEPTS.get(value)
+            if media is not None or (media := _ACCEPTS.get(value)) is None:
+                return None
         elif name not in PLAIN or name == b"content-length":
             return None
-    return media
+    return media or JSON
 
 
 def _parse(service: Service, url: bytes, arrow: bool) -> Address | None:

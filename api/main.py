@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
 import os
 import signal
@@ -38,17 +39,18 @@ SWITCH_S = 0.0002
 class _Server(uvicorn.Server):
     """Says when it is ready, and lets nobody's long poll hold up the stop."""
 
-    def __init__(self, config: uvicorn.Config, service: Service, address: str) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service, address: str, *, as_json: bool) -> None:
         super().__init__(config)
         self._service = service
         self._address = address
+        self._line = json.dumps({"listening": address}) if as_json else f"sluice listening on {address}"
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._service.lag.start(asyncio.get_running_loop())
         fields = {"address": self._address, "version": version("sluice"), "cluster_id": self._service.log.cluster_id}
         _log.info("listening on %s", self._address, extra={"fields": fields})
-        sys.stdout.write(f"sluice listening on {self._address}\n")
+        sys.stdout.write(f"{self._line}\n")
         sys.stdout.flush()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -58,7 +60,7 @@ class _Server(uvicorn.Server):
         self._service.lag.stop()
 
 
-def serve(settings: Settings, *, insecure: bool = False, force: bool = False) -> None:
+def serve(settings: Settings, *, insecure: bool = False, force: bool = False, as_json: bool = False) -> None:
     """Serve until SIGTERM or SIGINT. The log is recovered before the port is listened on.
 
     A stop takes no more connections, answers what is at work, commits what was accepted and releases the leadership.
@@ -109,7 +111,7 @@ def serve(settings: Settings, *, insecure: bool = False, force: bool = False) ->
             ssl_context_factory=None if tls is None else lambda *_: tls,
             timeout_graceful_shutdown=settings.server.shutdown_timeout_ms // 1000,
         )
-        server = _Server(config, service, address)
+        server = _Server(config, service, address, as_json=as_json)
         _spare_collections()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)

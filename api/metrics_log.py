@@ -34,6 +34,7 @@ FIGURES = {
     "cleaned_commits": "Commit files deleted behind a checkpoint.",
     "cleaned_checkpoints": "Old checkpoints deleted.",
     "cleaned_states": "Old state snapshots deleted.",
+    "cleaned_checksums": "Version checksums of delta-spark (`n.crc`) deleted with their versions.",
 }
 
 

@@ -73,12 +73,15 @@ class RequestMiddleware:
         if (full or CROWDED in scope) and scope["path"] not in access_log.PROBES:
             scope["sluice.close"] = CROWDED in scope
             return Overloaded("too many requests or connections are at work already", retry_after_s=1)
+        accept = b""
         try:
             for name, value in scope["headers"]:
-                if name == b"accept" and value != b"*/*":
-                    scope["sluice.media"] = media_type(scope["path"], value.decode("latin-1"))
+                if name == b"accept":
+                    accept = accept + b"," + value if accept else value  # several are one list
                 elif name == b"sluice-client-id":
                     scope["sluice.client_id"] = checked_client_id(value)
+            if accept not in (b"", b"*/*"):
+                scope["sluice.media"] = media_type(scope["path"], accept.decode("latin-1"))
         except SluiceError as error:
             return error
         return None

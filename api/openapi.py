@@ -153,6 +153,7 @@ _STORED = {
     "key": _SIZED,
     "value": _SIZED,
 }
+_REPORTED = _STORED | {"duplicate": {"type": "boolean", "description": "It was in the log already; this is where."}}
 _FAILED = {
     "error_code": _INT | {"example": 42206},
     "message": _TEXT | {"example": "key: must not be null in a compacted topic"},
@@ -182,14 +183,18 @@ _FETCHED = _object(
 )
 
 
-def _v3_produce(summary: str, body: Json, status: str, answer: Json) -> Json:
+def _v3_produce(summary: str, body: Json, answer: Json, **statuses: str) -> Json:
+    """Each status (`_207`) with what it says."""
     return {
         "post": {
             "tags": ["produce"],
             "summary": summary,
-            "parameters": [_CLUSTER, _TOPIC, *_ACKS, _CLIENT_ID],
+            "parameters": [_CLUSTER, _TOPIC, *_ACKS, _CLIENT_ID, *_STAMP],
             "requestBody": {"required": True, "content": _json(body)},
-            "responses": {status: {"description": "What became of each record", "content": _json(answer)}},
+            "responses": {
+                status.removeprefix("_"): {"description": text, "content": _json(answer)}
+                for status, text in statuses.items()
+            },
         }
     }
 
@@ -232,19 +237,22 @@ RAW_PATHS: dict[str, Json] = {
     "/v3/clusters/{c}/topics/{t}/records": _v3_produce(
         "Produce one record, or a stream of them",
         {"type": "object", "properties": _V3, "example": _V3_EXAMPLE},
-        "200",
-        {"anyOf": [_object(list(_STORED), **_STORED), _object(list(_FAILED)[:4], **_FAILED)]},
+        {"anyOf": [_object(list(_STORED), **_REPORTED), _object(list(_FAILED)[:4], **_FAILED)]},
+        _200="Where each record is; for a chunked stream, what became of each",
+        _202="acks=0: offsets are -1",
+        _207="Some records failed; when all do, the status is that of the error",
     ),
     "/v3/clusters/{c}/topics/{t}/records:batch": _v3_produce(
         "Produce a batch of records with ids",
         _object(["entries"], entries=_list(_object(["id"], id=_ID, **_V3)))
         | {"example": {"entries": [{"id": "1", **_V3_EXAMPLE}]}},
-        "207",
         _object(
             ["successes", "failures"],
-            successes=_list(_object(["id", *_STORED], id=_ID, **_STORED)),
+            successes=_list(_object(["id", *_STORED], id=_ID, **_REPORTED)),
             failures=_list(_object(["id", *list(_FAILED)[:4]], id=_ID, **_FAILED)),
         ),
+        _202="acks=0, and no record failed: offsets are -1",
+        _207="What became of each record",
     ),
     f"{_P}/records": _get(
         "Fetch records, waiting for them",

@@ -1,14 +1,16 @@
 """v3 produce: `…/records` (one object, or concatenated objects with one report each) and `…/records:batch`.
 
-A record that is wrong does not harm the others. A body with a length is taken whole; a chunked one is answered while
-it arrives, piece by piece, so it may be as long as its sender likes.
+A record that is wrong does not harm the others, unless the request has a producer's number: a repeat must find the
+same records, so such a request is stored whole or refused. A body with a length is taken whole; a chunked one is
+answered while it arrives, piece by piece, so it may be as long as its sender likes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
@@ -21,9 +23,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from sluice.api.appending import LARGE_BYTES, Target, append, topic_of
-from sluice.api.errors import JSON, UnsupportedMediaType, body_of
+from sluice.api.errors import JSON, UnsupportedMediaType, body_of, headers_of, status_of
 from sluice.api.limits import received, streamed
-from sluice.api.produce import acks_of, timeout_of
+from sluice.api.produce import acks_of, stamp_of, timeout_of
 from sluice.api.quotas import admit_produce
 from sluice.api.routing import RawRoute
 from sluice.api.service import Service, service_of
@@ -40,6 +42,7 @@ from sluice.log_store.errors import (
     SluiceError,
     UnknownTopicOrPartition,
 )
+from sluice.log_store.pending import Acks
 from sluice.log_store.records import micros_of
 
 _PIECE_BYTES = 1 << 16
@@ -53,6 +56,9 @@ _T_co = TypeVar("_T_co", covariant=True)
 class Stored:
     partition: int
     offset: int
+    """-1: nobody waited for it (acks=0), or it is a repeat of something so old that it is forgotten."""
+    acked: bool = True
+    duplicate: bool = False
 
 
 class _Duplex(StreamingResponse):
@@ -71,14 +77,21 @@ async def _nothing() -> Message:
 async def records(request: Request) -> Response:
     service, target = await _target(request)
     if "content-length" not in request.headers:
+        if target.stamp is not None:
+            raise InvalidRequest(
+                "Sluice-Sequence: numbers a request, and a stream is none: send a Content-Length",
+                field="Sluice-Sequence",
+            )
         return _Duplex(_reports_of_stream(request, service, target), media_type=JSON)
     async with received(request, service) as sent:
         body = await _plain(request, service, sent)
         partly = await _decoded(service, body, _decode_whole)
-        found = await _append_partly(service, target, partly)
+        found = await _append_partly(service, _numbered(target, body, partly), partly)
     if len(found) == 1 and isinstance(found[0], SluiceError):
         raise found[0]
-    return Response(b"\n".join(_reports(service, target, partly, found)), 200, media_type=JSON)
+    if all(isinstance(one, SluiceError) for one in found.values()):
+        return _all_failed(request, found)
+    return Response(b"\n".join(_reports(service, target, partly, found)), _status(found, whole=200), media_type=JSON)
 
 
 async def records_batch(request: Request) -> Response:
@@ -86,13 +99,38 @@ async def records_batch(request: Request) -> Response:
     async with received(request, service) as sent:
         body = await _plain(request, service, sent)
         ids, partly = await _decoded(service, body, decode_batch)
-        found = await _append_partly(service, target, partly)
+        found = await _append_partly(service, _numbered(target, body, partly), partly)
     successes: list[Json] = []
     failures: list[Json] = []
     for index, name in enumerate(ids):
         report = _report(service, target, partly, found, index)
         (failures if isinstance(found[index], SluiceError) else successes).append({"id": name, **report})
-    return Response(msgspec.json.encode({"successes": successes, "failures": failures}), 207, media_type=JSON)
+    content = msgspec.json.encode({"successes": successes, "failures": failures})
+    return Response(content, _status(found, whole=207), media_type=JSON)
+
+
+def _status(found: Mapping[int, Stored | SluiceError], *, whole: int) -> int:
+    """`whole` where nothing failed, but 202 where nobody waited."""
+    if any(isinstance(one, SluiceError) for one in found.values()):
+        return 207
+    return whole if any(isinstance(one, Stored) and one.acked for one in found.values()) else 202
+
+
+def _all_failed(request: Request, found: Mapping[int, Stored | SluiceError]) -> Response:
+    """The first error, as the body of every refusal, and with it a report for each record."""
+    errors = [error for _, error in sorted(found.items()) if isinstance(error, SluiceError)]
+    request.scope["sluice.error"] = errors[0].error
+    told: Json = msgspec.to_builtins(body_of(errors[0])) | {"reports": [body_of(error) for error in errors]}
+    return Response(msgspec.json.encode(told), status_of(errors[0])[0], headers_of(errors[0]), JSON)
+
+
+def _numbered(target: Target, body: bytes, partly: PartlyDecoded) -> Target:
+    """With what tells a repeat from another request of its number (R-9)."""
+    if target.stamp is None:
+        return target
+    for failure in partly.failures:
+        raise failure.error
+    return replace(target, stamp=replace(target.stamp, crc=zlib.crc32(body), body_count=partly.decoded.count))
 
 
 class _Decode(Protocol[_T_co]):
@@ -127,7 +165,8 @@ async def _target(request: Request) -> tuple[Service, Target]:
     admit_produce(request, service)
     meta = await topic_of(service, request.path_params["t"])
     query = request.query_params
-    return service, Target(meta.name, None, acks_of(query), timeout_of(query, service))
+    stamp = stamp_of(request.headers, topic_mode=True)
+    return service, Target(meta.name, None, acks_of(query), timeout_of(query, service), stamp)
 
 
 async def _plain(request: Request, service: Service, sent: bytes) -> bytes:
@@ -170,6 +209,8 @@ async def _append_partly(service: Service, target: Target, partly: PartlyDecoded
     try:
         return found | await _append(service, target, partly.decoded, places)
     except ClientError:
+        if target.stamp is not None:
+            raise
         bad = _judge(service, target, partly.decoded)
     found |= {int(places[index]): error for index, error in bad.items()}
     good = np.array([index for index in range(partly.decoded.count) if index not in bad], np.int64)
@@ -188,11 +229,16 @@ async def _append(
 ) -> dict[int, Stored | SluiceError]:
     outcome = await append(service, target, decoded)
     found: dict[int, Stored | SluiceError] = {}
+    if outcome.below_window:
+        found = {place: Stored(-1, -1, duplicate=True) for place in places.tolist()}
+    acked = outcome.acks is not Acks.NONE
     for number, part in outcome.parts.items():
         result = part.result
         for rank, place in enumerate(places[part.indices].tolist()):
-            offset = result if isinstance(result, SluiceError) else Stored(number, result.base_offset + rank)
-            found[place] = offset
+            if isinstance(result, SluiceError):
+                found[place] = result
+            else:
+                found[place] = Stored(number, result.base_offset + rank if acked else -1, acked, result.duplicate)
     return found
 
 
@@ -231,7 +277,7 @@ def _report(
     row = partly.indices.index(index) if partly.failures else index
     batch = partly.decoded.batch
     ms = int(micros_of(batch.column("timestamp").slice(row, 1))[0]) // 1000
-    return {
+    report: Json = {
         "error_code": 200,
         "cluster_id": service.log.cluster_id,
         "topic_name": target.topic,
@@ -241,6 +287,7 @@ def _report(
         "key": _described(batch, "key", row, partly.key_types[row]),
         "value": _described(batch, "value", row, partly.value_types[row]),
     }
+    return report | {"duplicate": True} if stored.duplicate else report
 
 
 def _described(batch: pa.RecordBatch, column: str, row: int, kind: str | None) -> Json | None:

@@ -14,8 +14,9 @@ from starlette.routing import Match, Route
 from starlette.types import Message, Receive, Scope
 
 from sluice.api.auth_needs import ADMIN, need_of
-from sluice.api.errors import JSON, UnsupportedMediaType
+from sluice.api.errors import JSON, BodyTimedOut, UnsupportedMediaType
 from sluice.api.service import service_of
+from sluice.log_store.errors import RecordListTooLarge, SluiceError
 
 ADMIN_MAX_BYTES = 8 << 20
 """Bodies of the JSON routes; the largest are maintenance plans."""
@@ -61,7 +62,12 @@ class LimitedRoute(APIRoute):
             if declared.isdecimal() and int(declared) > most:
                 raise _too_large(most)
             counted = _counted(request.scope, request.receive, most, settings.request_timeout_ms / 1000)
-            return await handler(Request(request.scope, counted))
+            try:
+                return await handler(Request(request.scope, counted))
+            except HTTPException as error:
+                if isinstance(error.__cause__, SluiceError):  # FastAPI takes whatever ends a body for bad JSON
+                    raise error.__cause__ from None
+                raise
 
         async def guarded(request: Request) -> Response:
             return await service_of(request).access.guard(request, limited)
@@ -84,19 +90,21 @@ def _counted(scope: Scope, receive: Receive, most: int, timeout_s: float) -> Rec
             async with asyncio.timeout_at(deadline):
                 message = await receive()
         except TimeoutError:
-            raise HTTPException(408, "body: did not arrive in time") from None
+            raise BodyTimedOut("body: did not arrive in time", field="body") from None
         piece = message.get("body", b"")
         got += len(piece)
         if got > most:
             raise _too_large(most)
         values += sum(map(piece.count, (b",", b"[", b"{")))  # one of them stands before every value but members' own
         if values > ADMIN_MAX_VALUES:
-            raise HTTPException(413, f"body: must not have more than {ADMIN_MAX_VALUES} values")
+            raise RecordListTooLarge(
+                f"body: must not have more than {ADMIN_MAX_VALUES} values", field="body", limit=ADMIN_MAX_VALUES
+            )
         scope["sluice.bytes_in"] = got
         return message
 
     return counted
 
 
-def _too_large(most: int) -> HTTPException:
-    return HTTPException(413, f"body: must not be larger than {most} bytes")
+def _too_large(most: int) -> RecordListTooLarge:
+    return RecordListTooLarge(f"body: must not be larger than {most} bytes", field="body", limit=most)

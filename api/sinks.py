@@ -18,7 +18,7 @@ from fastapi import APIRouter, Path, Request
 from starlette.requests import Request as StarletteRequest
 from starlette.responses import JSONResponse, Response
 
-from sluice.api.auth import check_topic
+from sluice.api.auth import check_topic, principal_of
 from sluice.api.errors import JSON, UnsupportedMediaType
 from sluice.api.limits import received, whole_number
 from sluice.api.quotas import admit_produce_to, count_produced_to
@@ -26,6 +26,7 @@ from sluice.api.routing import LimitedRoute, RawRoute
 from sluice.api.service import Service, service_of
 from sluice.api.sinks_append import Appended, SinkBatch
 from sluice.api.sinks_models import CommitSinkBatch, DroppedBatch, SinkBatchResult, SinkResource
+from sluice.api.sinks_owners import SinkOwners
 from sluice.ingest.arrow_body import CONTENT_TYPE as ARROW
 from sluice.log_store import staging
 from sluice.log_store.errors import InvalidRequest, NotLeader, Overloaded, RequestTimedOut
@@ -53,6 +54,7 @@ class Sinks:
         self._pool = ThreadPoolExecutor(COMMITS, thread_name_prefix="sluice-sink")
         self._stopping = threading.Event()
         self._at_work: dict[str, tuple[int, Future[Appended]]] = {}
+        self.owners = SinkOwners(service.log.runtime.store)
         service.at_stop.append(self.stop)
         self._sweep_after(FIRST_SWEEP_S)
 
@@ -100,6 +102,7 @@ class Sinks:
         runtime.leadership.confirm(0)
         gone = staging.sweep(runtime.store, runtime.clock.wall_ms(), runtime.settings.orphan_retention_ms)
         if gone:
+            self.owners.forget()
             _log.info("swept %d staged batches and marks of sinks that nobody came back for", gone)
 
     def stop(self) -> None:
@@ -120,6 +123,8 @@ async def upload(request: StarletteRequest) -> Response:
     path = staging.part_path(at["query"], batch, at["part"])
     if not path.endswith(HTTP_SUFFIX):
         raise InvalidRequest(f"part: must end with {HTTP_SUFFIX}", field="part")
+    # A part of the same name replaces the first, so it must be the same user's.
+    await service.blocking(lambda: service.sinks.owners.claim(at["query"], principal_of(request)))
     async with received(request, service) as sent:
         if not sent:
             raise InvalidRequest("body: must not be empty", field="body")
@@ -140,7 +145,8 @@ async def commit_batch(request: Request, c: str, query: str, batch: BatchId, bod
     """All of its records are appended once, whatever happens on the way and however often it is called.
 
     504: it is still being appended; repeat the call. A batch at or below the last one that is complete appends
-    nothing. A record that breaks a rule refuses the batch before anything of it is appended.
+    nothing. A record that breaks a rule refuses the batch before anything of it is appended. 403: another user's token
+    began the query.
     """
     service = service_of(request)
     service.check_cluster(c)
@@ -152,6 +158,7 @@ async def commit_batch(request: Request, c: str, query: str, batch: BatchId, bod
     if not service.sinks.at_work(query):
         for topic in topics:
             admit_produce_to(request, service, topic)
+    await service.blocking(lambda: service.sinks.owners.claim(query, principal_of(request)))
     appended = await _until_done(service, service.sinks.commit(query, batch, parts))
     if appended.count:
         for part in parts:
@@ -189,7 +196,9 @@ async def drop_batch(request: Request, c: str, query: str, batch: BatchId) -> JS
     def drop() -> bool:
         return staging.drop(service.log.runtime.store, query, batch)
 
-    dropped = not service.sinks.at_work(query) and await service.blocking(drop)
+    # What is nobody's yet was written to storage by tasks, and nothing tells whose they are: the sweep gets it.
+    known = await service.blocking(lambda: service.sinks.owners.check(query, principal_of(request)))
+    dropped = known and not service.sinks.at_work(query) and await service.blocking(drop)
     return JSONResponse({"query_id": query, "batch_id": batch, "dropped": dropped})
 
 
@@ -198,5 +207,10 @@ async def get_sink(request: Request, c: str, query: str) -> JSONResponse:
     service = service_of(request)
     service.check_cluster(c)
     check_query_id(query)
-    last = await service.blocking(lambda: staging.last_done(service.log.runtime.store, query))
+
+    def last_done() -> int | None:
+        service.sinks.owners.check(query, principal_of(request))
+        return staging.last_done(service.log.runtime.store, query)
+
+    last = await service.blocking(last_done)
     return JSONResponse({"query_id": query, "last_batch_id": last})

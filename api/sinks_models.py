@@ -48,5 +48,7 @@ class DroppedBatch(BaseModel):
     query_id: QueryId
     batch_id: int = Field(examples=[7])
     dropped: bool = Field(
-        description="False: a commit has named its parts, so they are kept until it is complete.", examples=[True]
+        description="False: a commit has named its parts, so they are kept until it is complete; or nobody has staged "
+        "or committed anything of the query through the service.",
+        examples=[True],
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -26,6 +27,7 @@ from bench.http_bodies import ARROW, Body, arrow_body, json_body
 
 PARTITIONS, ROUNDS, SECONDS, RATE = 8, 3, 2.0, 2_000
 WAKE_POLLS, WAKE_ROUNDS, IDLE_POLLS, PROBES = 1_000, 12, 10_000, 150
+MANY_PARTITIONS = 1_000
 MIB = 1 << 20
 
 
@@ -49,6 +51,13 @@ class Process:
     def rss_mib(self) -> float:
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / MIB
+
+    @property
+    def peak_mib(self) -> float:
+        """The most that the system ever saw."""
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{self.pid}/status").read_text())
+        assert found is not None
+        return int(found[1]) / 1024
 
     @property
     def cpu_s(self) -> float:
@@ -100,11 +109,11 @@ def ceiling() -> Any:
 
 def service(root: Path, *, fsync: bool, **more: str) -> Any:
     port = _free_port()
-    settings = more | {
+    settings = {
         "SLUICE_FSYNC": str(fsync).lower(),
         "SLUICE_NUM_PARTITIONS": str(PARTITIONS),
         "SLUICE_LOG_LEVEL": "warning",
-    }
+    } | more
     return _started(["-m", "sluice.api", "serve", "--root", str(root), "--port", str(port)], port, root, **settings)
 
 
@@ -114,7 +123,14 @@ def _load(server: Process, body: Body, *, seconds: float, rate: int | None = Non
 
 def load(port: int, path: str, body: Body, seconds: float, rate: int | None = None) -> dict[str, Any]:
     """By `python -m bench.http_load`, a process of its own that sends prepared requests; none may fail."""
-    order = {
+    found = ask(_order(port, path, body, seconds, rate))
+    if found["failures"]:
+        raise RuntimeError(f"{found['failures']} requests failed: {found['first_failure']}")
+    return found
+
+
+def _order(port: int, path: str, body: Body, seconds: float, rate: int | None = None) -> dict[str, Any]:
+    return {
         "port": port,
         "bodies": [one.decode("latin-1") for one in body.bodies],
         "media": body.media,
@@ -123,10 +139,6 @@ def load(port: int, path: str, body: Body, seconds: float, rate: int | None = No
         "seconds": seconds,
         "rate": rate,
     }
-    found = ask(order)
-    if found["failures"]:
-        raise RuntimeError(f"{found['failures']} requests failed: {found['first_failure']}")
-    return found
 
 
 def ask(order: dict[str, Any]) -> dict[str, Any]:
@@ -177,6 +189,10 @@ def run() -> Findings:
         folder = stack.enter_context(scratch())
         fresh = stack.enter_context(service(folder / "polls", fsync=True))
         _polls(findings, fresh)
+    with ExitStack() as stack:
+        folder = stack.enter_context(scratch())
+        wide = stack.enter_context(service(folder / "wide", fsync=True, SLUICE_NUM_PARTITIONS=str(MANY_PARTITIONS)))
+        _everything_at_once(findings, wide)
     return findings
 
 
@@ -265,6 +281,20 @@ def _polls(findings: Findings, server: Process) -> None:
     alone = _load(server, single, seconds=4, rate=RATE)
     findings.add(f"produce p99 at {RATE:,}/s, nobody waiting", "ms", [alone["p99"] * 1e3])
     before = server.rss_mib
+    with _idle_polls(server, "polled", first=1 + WAKE_ROUNDS):
+        crowded = _load(server, single, seconds=4, rate=RATE)
+        findings.add(f"{IDLE_POLLS:,} idle long polls: memory of the service", "MiB", [server.rss_mib], at_most(1024))
+        findings.add(
+            f"{IDLE_POLLS:,} idle long polls: memory of one", "KiB", [(server.rss_mib - before) * 1024 / IDLE_POLLS]
+        )
+    findings.add(f"produce p99 at {RATE:,}/s, {IDLE_POLLS:,} waiting", "ms", [crowded["p99"] * 1e3])
+    findings.ratio("produce p99: polls waiting / none", [crowded["p99"]], [alone["p99"]], at_most(2))
+
+
+@contextmanager
+def _idle_polls(server: Process, topic: str, *, first: int) -> Iterator[None]:
+    """Many polls at an offset that never comes, by a process of its own."""
+    order = {"polls": "idle", "port": server.port, "topic": topic, "connections": IDLE_POLLS, "first": first}
     with subprocess.Popen(
         [sys.executable, "-m", "bench.http_load"],
         cwd=REPOSITORY,
@@ -274,17 +304,22 @@ def _polls(findings: Findings, server: Process) -> None:
     ) as waiting:
         assert waiting.stdin is not None
         assert waiting.stdout is not None
-        idle = order | {"polls": "idle", "connections": IDLE_POLLS, "first": 1 + WAKE_ROUNDS}
-        waiting.stdin.write(json.dumps(idle) + "\n")
+        waiting.stdin.write(json.dumps(order) + "\n")
         waiting.stdin.flush()
         if waiting.stdout.readline().strip() != "waiting":
             raise RuntimeError("the polls did not start")
-        crowded = _load(server, single, seconds=4, rate=RATE)
-        findings.add(f"{IDLE_POLLS:,} idle long polls: memory of the service", "MiB", [server.rss_mib], at_most(1024))
-        findings.add(
-            f"{IDLE_POLLS:,} idle long polls: memory of one", "KiB", [(server.rss_mib - before) * 1024 / IDLE_POLLS]
-        )
+        yield
         waiting.stdin.close()
         waiting.wait(60)
-    findings.add(f"produce p99 at {RATE:,}/s, {IDLE_POLLS:,} waiting", "ms", [crowded["p99"] * 1e3])
-    findings.ratio("produce p99: polls waiting / none", [crowded["p99"]], [alone["p99"]], at_most(2))
+
+
+def _everything_at_once(findings: Findings, server: Process) -> None:
+    """The memory of a service with many partitions, many polls and as much load as it takes."""
+    httpx.post(server.url + "/topics/polled/partitions/0", content='{"records":[{"value":1}]}').raise_for_status()
+    what = f"{MANY_PARTITIONS:,} partitions written flat out, {IDLE_POLLS:,} idle long polls"
+    with _idle_polls(server, "polled", first=1):
+        for kind in bodies()[1:]:
+            # Each body goes to every partition: what is more than storage takes is refused, as it should be.
+            found = ask(_order(server.port, "/topics/bench", kind, 2 * SECONDS))
+            findings.add(f"{what}: {kind.name} refused", "%", [100 * found["failures"] / found["requests"]])
+        findings.add(f"{what}: peak memory", "MiB", [server.peak_mib], at_most(1024))

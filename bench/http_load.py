@@ -19,6 +19,7 @@ import uvloop
 from bench.figures import percentile
 
 TICK_S = 0.001
+DRAIN_S = 120
 
 
 def request(path: str, body: bytes, media: str = "application/json", host: str = "127.0.0.1") -> bytes:
@@ -110,7 +111,7 @@ class Load:
         """Until everything that was sent is answered, which may be the case already."""
         self._stopping = True
         if self._at_work or self._waiting:
-            await asyncio.wait_for(self._drained.wait(), 10)
+            await asyncio.wait_for(self._drained.wait(), DRAIN_S)
 
     async def flat_out(self, seconds: float) -> float:
         """Every connection sends as soon as it is answered. Returns the seconds that it took."""

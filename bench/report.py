@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.charts import RATIO, amount
 from bench.figures import REPOSITORY, RESULTS
 from bench.peers.names import NAMES
+from bench.reasons import reason_for
 
 DOCUMENT = REPOSITORY / "docs" / "performance.md"
 NOT_MEASURED = "not measured"
@@ -49,7 +50,7 @@ goes is in the table [steps](#steps).
 
 def render(peers: Mapping[str, Result | None], benches: Mapping[str, Result | None], charts: frozenset[str]) -> str:
     """The document. None is a figure that there is no result of; `charts` are the peers' figures with a picture."""
-    parts = [_INTRODUCTION, _targets(peers, benches), _losses(peers), _PEERS]
+    parts = [_INTRODUCTION, _targets(peers, benches), _losses(peers), _reasons(peers, benches), _PEERS]
     parts += [_peer(name, result, name in charts) for name, result in peers.items()]
     parts.append(_BENCHES)
     parts += [_bench(name, result) for name, result in benches.items()]
@@ -91,6 +92,41 @@ def _losses(peers: Mapping[str, Result | None]) -> str:
         lines.append("In none of the ratios that were measured.")
     else:
         lines.append(f"{NOT_MEASURED.capitalize()}: no comparison has a result.")
+    return "\n".join(lines)
+
+
+def unexplained(peers: Mapping[str, Result | None], benches: Mapping[str, Result | None]) -> list[str]:
+    """What was missed or lost and has no reason in `bench.reasons`."""
+    return [f"{section}: {what}" for section, what, why in _missed(peers, benches) if why is None]
+
+
+def _missed(
+    peers: Mapping[str, Result | None], benches: Mapping[str, Result | None]
+) -> Iterator[tuple[str, str, str | None]]:
+    """(benchmark, figure, where the rest goes) of what missed its target or is behind a peer."""
+    results = {**peers, **benches}
+
+    def value(section: str, what: str) -> str:
+        found = [one for one in (results.get(section) or {"figures": ()})["figures"] if one["what"] == what]
+        return _with_unit(found[0]) if found else NOT_MEASURED
+
+    for section, result in results.items():
+        for one in () if result is None else result["figures"]:
+            if one.get("met") is False or one.get("verdict") == "behind":
+                yield section, one["what"], reason_for(section, one["what"], value)
+
+
+def _reasons(peers: Mapping[str, Result | None], benches: Mapping[str, Result | None]) -> str:
+    """One item for each reason, with all that it explains."""
+    explained: dict[str, list[str]] = {}
+    for section, what, why in _missed(peers, benches):
+        if why is not None:
+            explained.setdefault(why, []).append(f"{section}: {what}")
+    lines = ["## Where the rest of the time goes\n"]
+    for why, figures in explained.items():
+        lines.append(f"- *{'; '.join(figures)}*. {why}")
+    if not explained:
+        lines.append("No target was missed for which a reason is known.")
     return "\n".join(lines)
 
 
@@ -180,11 +216,15 @@ def load(folder: Path, names: Sequence[str]) -> dict[str, Result | None]:
     return found
 
 
-def document(results: Path = RESULTS) -> str:
+def results(folder: Path = RESULTS) -> tuple[dict[str, Result | None], dict[str, Result | None]]:
+    """Of the peers and of the benchmarks."""
     from bench.__main__ import BENCHES  # all benchmarks, with Spark: only who writes the whole page needs them
 
-    charts = frozenset(path.stem for path in (results / "peers").glob("*.svg"))
-    return render(load(results / "peers", NAMES), load(results, tuple(BENCHES)), charts)
+    return load(folder / "peers", NAMES), load(folder, tuple(BENCHES))
+
+
+def document(folder: Path = RESULTS) -> str:
+    return render(*results(folder), frozenset(path.stem for path in (folder / "peers").glob("*.svg")))
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -120,6 +120,13 @@ class LogSettings:
         "Accepted but uncommitted bytes of one partition above which produce is refused.",
         minimum=MIB,
     )
+    pending_max_bytes: int = setting(
+        "pending.max.bytes",
+        256 * MIB,
+        "Accepted but uncommitted bytes of all partitions together, with 12 KiB for each batch, above which "
+        "produce is refused.",
+        minimum=MIB,
+    )
     partition_park_ms: int = setting(
         "partition.park.ms",
         MINUTE,

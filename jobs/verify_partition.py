@@ -18,6 +18,7 @@ from sluice.jobs.verify_findings import Finding, notice, placed
 from sluice.log_store import snapshot
 from sluice.log_store.delta_log import Commit, commit_path, decode_commit
 from sluice.log_store.errors import ForeignCommit, SluiceError
+from sluice.log_store.leftovers import hidden_files
 from sluice.log_store.partition_state import PartitionState
 from sluice.log_store.store import Listed, Store, StoreNotFound
 from sluice.log_store.values import PartitionRef
@@ -223,8 +224,7 @@ class _Reading:
 
     def _leftovers(self) -> None:
         root = self._store.local_path
-        places = [] if root is None else [root / self._ref.folder, root / self._ref.folder / "_delta_log"]
-        count = sum(path.name.startswith(".") for place in places if place.is_dir() for path in place.iterdir())
+        count = 0 if root is None else sum(1 for _ in hidden_files(root / self._ref.folder))
         if count:
             text = f"{count} hidden files of other engines or of killed processes"
             self._findings.append(notice("R-6", text))

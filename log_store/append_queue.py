@@ -15,9 +15,11 @@ import pyarrow as pa
 from sluice.log_store.errors import InvalidRequest, InvalidTimestamp, Overloaded, StorageError, WalFull
 from sluice.log_store.partition_state import PartitionState
 from sluice.log_store.pending import Acks, AppendResult, Logged, Pending, Waiter
+from sluice.log_store.pending_budget import PendingShare
 from sluice.log_store.producers import ProducerWindows
 from sluice.log_store.records import MAX_TIMESTAMP_MS, timestamp_bounds_ms, with_timestamp
 from sluice.log_store.runtime import Runtime
+from sluice.log_store.topic import is_internal
 from sluice.log_store.values import PartitionRef, ProducerStamp, SinkStamp
 from sluice.log_store.wal_values import WalBatch, WalStalled
 
@@ -31,7 +33,7 @@ class AppendQueue:
         self._ref = ref
         self._runtime = runtime
         self._batches: deque[Pending] = deque()
-        self._bytes = 0
+        self._held = PendingShare(runtime.pending)
         limit = runtime.settings.producer_id_expiration_ms
         self.windows = ProducerWindows.from_json(state.producers.to_json(), limit)
         self.sinks = state.sinks.copy()
@@ -45,7 +47,7 @@ class AppendQueue:
 
     @property
     def size_bytes(self) -> int:
-        return self._bytes
+        return self._held.size
 
     # --- coming in -----------------------------------------------------------------------------
 
@@ -76,8 +78,11 @@ class AppendQueue:
 
     def admit(self, size: int, acks: Acks) -> None:
         """Refuse what would grow the memory of this partition or the WAL without bound."""
-        if self._bytes and self._bytes + size > self._runtime.settings.partition_pending_max_bytes:
+        waiting = self._held.size
+        if waiting and waiting + size > self._runtime.settings.partition_pending_max_bytes:
             raise Overloaded(f"{self._ref.tp} has too much waiting to be committed", retry_after_s=1)
+        if not self._held.admits(size) and not is_internal(self._ref.topic):
+            raise Overloaded("all partitions together have too much waiting to be committed", retry_after_s=1)
         wal = self._runtime.wal
         if wal is None or not self.needs_wal(acks):
             return
@@ -140,7 +145,7 @@ class AppendQueue:
             self.sinks.record(sink, append_ms)
         self.end = pending.end_offset
         self._batches.append(pending)
-        self._bytes += pending.size
+        self._held.add(pending.size)
         return pending
 
     # --- the WAL -------------------------------------------------------------------------------
@@ -216,7 +221,7 @@ class AppendQueue:
         answers = []
         for pending in group:
             self._batches.popleft()
-            self._bytes -= pending.size
+            self._held.remove(pending.size)
             answers += [(pending, future, duplicate) for _, future, duplicate in pending.waiters]
             pending.waiters = []  # the WAL's callback may still come: each waiter is answered by one thread
         return answers

@@ -24,6 +24,8 @@ class CleanUp:
     versions: int = 0
     checkpoints: int = 0
     states: int = 0
+    checksums: int = 0
+    """delta-spark's `n.crc`."""
     oldest: int | None = None
     """The oldest version that was left, as far as it is known: where the next clean-up may begin."""
 
@@ -47,6 +49,11 @@ def write_checkpoint(store: Store, folder: str, content: CheckpointContent, stat
     if store.local_path is not None:
         (store.local_path / folder / "_delta_log" / "._last_checkpoint.crc").unlink(missing_ok=True)
     return True
+
+
+def is_checksum(name: str) -> bool:
+    """`n.crc`: what delta-spark notes about version n beside its commit."""
+    return name[:20].isdigit() and name[20:] == ".crc"
 
 
 def _versions(listing: Listing) -> list[int]:
@@ -83,16 +90,18 @@ def clean_log(
     if len(good) < KEPT_CHECKPOINTS:
         return CleanUp()
     keep_from = min(*good, synced_version)
-    versions, oldest = 0, keep_from
+    versions, checksums, oldest = 0, 0, keep_from
     for item in listing:
-        # `n.crc` are delta-spark's version checksums: they go with their versions.
-        if item.name[20:] not in (".json", ".crc") or not item.name[:20].isdigit():
+        # Checksums go with their versions.
+        checksum = is_checksum(item.name)
+        if not checksum and (item.name[20:] != ".json" or not item.name[:20].isdigit()):
             continue
         if int(item.name[:20]) >= keep_from:
             continue
         if item.modified_ms < older_than_ms:
             store.delete(f"{folder}/_delta_log/{item.name}")
-            versions += 1
+            checksums += checksum
+            versions += not checksum
         else:
             oldest = min(oldest, int(item.name[:20]))
     old_checkpoints = [version for version in checkpoints if version < keep_from]
@@ -101,7 +110,7 @@ def clean_log(
     old_states = [version for version in states if version < keep_from]
     for version in old_states:
         store.delete(state_path(folder, version))
-    return CleanUp(versions, len(old_checkpoints), len(old_states), oldest)
+    return CleanUp(versions, len(old_checkpoints), len(old_states), checksums, oldest)
 
 
 def _clean_from(
@@ -113,7 +122,7 @@ def _clean_from(
     if len(good) < KEPT_CHECKPOINTS:
         return CleanUp(oldest=oldest)
     keep_from = min(*good, synced_version)
-    versions = 0
+    versions = checksums = 0
     while oldest < keep_from:
         path = commit_path(folder, oldest)
         try:
@@ -123,13 +132,23 @@ def _clean_from(
             versions += 1
         except StoreNotFound:
             pass
-        store.delete(f"{path.removesuffix('.json')}.crc")
+        checksums += _deleted(store, f"{path.removesuffix('.json')}.crc")
         oldest += 1
     old = [version for version in states if version < keep_from]
     for version in old:
         store.delete(checkpoint_path(folder, version))
         store.delete(state_path(folder, version))
-    return CleanUp(versions, len(old), len(old), oldest)
+    return CleanUp(versions, len(old), len(old), checksums, oldest)
+
+
+def _deleted(store: Store, path: str) -> bool:
+    """Delete a file that is hardly ever there; was it?"""
+    try:
+        store.stat(path)
+    except StoreNotFound:
+        return False
+    store.delete(path)
+    return True
 
 
 def _states(store: Store, folder: str) -> list[int]:

@@ -30,6 +30,7 @@ from sluice.log_store.partition import PartitionLog
 from sluice.log_store.partition_core import NO_WAL
 from sluice.log_store.partition_reads import PartitionReads
 from sluice.log_store.pending import Acks, AppendResult
+from sluice.log_store.pending_budget import PendingBudget
 from sluice.log_store.plans import Plan
 from sluice.log_store.recovery import Report
 from sluice.log_store.retention_keeper import RetentionKeeper
@@ -128,6 +129,7 @@ class LogStore:
             commits=ThreadPoolExecutor(_commit_threads(settings, store), thread_name_prefix="sluice-commit"),
             maintenance=ThreadPoolExecutor(2, thread_name_prefix="sluice-maintenance"),
             tails=TailCache(settings.log.tail_cache_bytes),
+            pending=PendingBudget(settings.log.pending_max_bytes),
         )
         log = cls(runtime, cluster_id, settings, wals[1:])
         try:

@@ -35,6 +35,7 @@ class Figures:
         self.cleaned_commits = 0
         self.cleaned_checkpoints = 0
         self.cleaned_states = 0
+        self.cleaned_checksums = 0
 
     def committed(self, seconds: float) -> None:
         with self._lock:
@@ -49,3 +50,4 @@ class Figures:
             self.cleaned_commits += done.versions
             self.cleaned_checkpoints += done.checkpoints
             self.cleaned_states += done.states
+            self.cleaned_checksums += done.checksums

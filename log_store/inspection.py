@@ -13,14 +13,17 @@ from sluice.log_store import reader, snapshot
 from sluice.log_store.catalog import METADATA_REF
 from sluice.log_store.catalog_state import CatalogState, TopicMeta
 from sluice.log_store.catalog_states import MetadataStates
+from sluice.log_store.checkpoints import is_checksum
 from sluice.log_store.claims import Claim, Renewal, newest_claim, renewal_of
 from sluice.log_store.cluster_file import CLUSTER_FILE
 from sluice.log_store.errors import SluiceError
 from sluice.log_store.file_rows import FileVanished
+from sluice.log_store.leftovers import hidden_files
 from sluice.log_store.store import Store, StoreNotFound
 from sluice.log_store.sweep import DATA_SUFFIX
 from sluice.log_store.values import PartitionRef
 from sluice.log_store.wal_files import CUT, PARKED
+from sluice.log_store.wal_home import MOST_WALS
 
 SMALL_BYTES = 1024 * 1024
 
@@ -45,12 +48,15 @@ class PartitionLook:
     states: int
     leftovers: int
     """Hidden sidecars and temporaries."""
+    checksums: int
+    """delta-spark's `n.crc`, which go with their versions."""
     problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class WalLook:
     folder: str
+    """Its name below the root, its path elsewhere."""
     bytes: int
     parked: int
     set_aside: int
@@ -68,8 +74,8 @@ class ClusterLook:
     problems: list[str] = field(default_factory=list)
 
 
-def inspect(store: Store) -> ClusterLook | None:
-    """None where there is no cluster."""
+def inspect(store: Store, wal_dir: str = "") -> ClusterLook | None:
+    """None where there is no cluster. `wal_dir` is the setting: where the write-ahead log is, if not in the root."""
     try:
         cluster = msgspec.json.decode(store.get(CLUSTER_FILE))
     except StoreNotFound:
@@ -85,7 +91,7 @@ def inspect(store: Store) -> ClusterLook | None:
         renewal=None if claim is None else renewal_of(store, claim.epoch),
         partitions=partitions,
         deleted_topics=len(catalog.to_purge()),
-        wals=list(_wals(store.local_path)),
+        wals=list(_wals(store.local_path, wal_dir)),
         problems=problems,
     )
 
@@ -147,19 +153,26 @@ def _partition(store: Store, ref: PartitionRef) -> PartitionLook:
         checkpoints=sum(name.endswith(".checkpoint.parquet") for name in log),
         states=len(store.list(f"{ref.folder}/_sluice")),
         leftovers=_leftovers(store.local_path, ref.folder),
+        checksums=sum(is_checksum(name) for name in log),
         problem=problem,
     )
 
 
 def _leftovers(root: Path | None, folder: str) -> int:
-    if root is None:
-        return 0
-    places = [place for place in (root / folder, root / folder / "_delta_log") if place.is_dir()]
-    return sum(name.startswith(".") for place in places for name in os.listdir(place))
+    return 0 if root is None else sum(1 for _ in hidden_files(root / folder))
 
 
-def _wals(root: Path | None) -> Iterator[WalLook]:
-    for folder in sorted((root / "_sluice").glob("wal*")) if root is not None else ():
-        if folder.is_dir():
-            size = sum(path.stat().st_size for path in folder.glob("wal-*.log"))
-            yield WalLook(folder.name, size, *(len(list((folder / part).glob("*"))) for part in (PARKED, CUT)))
+def _wals(root: Path | None, wal_dir: str) -> Iterator[WalLook]:
+    """Also those in the root when `wal.dir` is set: what an earlier setting left there is replayed by nobody."""
+    inside = sorted((root / "_sluice").glob("wal*")) if root is not None else []
+    yield from (_wal(folder, folder.name) for folder in inside if folder.is_dir())
+    if wal_dir:
+        home = Path(os.path.abspath(wal_dir))
+        beside = (home.with_name(f"{home.name}-{number}") for number in range(1, MOST_WALS))
+        folders = [folder for folder in (home, *beside) if folder.is_dir() and folder not in inside]
+        yield from (_wal(folder, str(folder)) for folder in folders)
+
+
+def _wal(folder: Path, name: str) -> WalLook:
+    size = sum(path.stat().st_size for path in folder.glob("wal-*.log"))
+    return WalLook(name, size, *(len(list((folder / part).glob("*"))) for part in (PARKED, CUT)))

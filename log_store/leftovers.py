@@ -20,7 +20,7 @@ def sweep_leftovers(store: Store, folder: str, now_ms: int) -> int:
     if store.local_path is None:
         return 0
     gone = 0
-    for path in _hidden(store.local_path / folder):
+    for path in hidden_files(store.local_path / folder):
         target = path.with_name(path.name[1:].removesuffix(".crc"))
         orphaned = path.name.endswith(".crc") and not target.exists()
         if orphaned or (_is_others_temporary(path.name) and _age_ms(path, now_ms) > TEMPORARY_AGE_MS):
@@ -34,7 +34,8 @@ def _is_others_temporary(name: str) -> bool:
     return name.endswith(".tmp") and f"-{os.getpid()}-" not in name
 
 
-def _hidden(folder: Path) -> Iterator[Path]:
+def hidden_files(folder: Path) -> Iterator[Path]:
+    """Sidecars and temporaries in the folder of a partition, needed or not."""
     for place in (folder, folder / "_delta_log", folder / "_sluice"):
         try:
             names = [entry.name for entry in os.scandir(place) if entry.name.startswith(".") and entry.is_file()]

@@ -13,6 +13,7 @@ from sluice.log_store.claims import Leadership
 from sluice.log_store.clock import Clock, WallGuard
 from sluice.log_store.errors import StorageError
 from sluice.log_store.figures import Figures
+from sluice.log_store.pending_budget import PendingBudget
 from sluice.log_store.scheduler import Scheduler
 from sluice.log_store.store import Store, SyncNotTried
 from sluice.log_store.tail_cache import TailCache
@@ -38,6 +39,7 @@ class Runtime:
     commits: ThreadPoolExecutor
     maintenance: ThreadPoolExecutor
     tails: TailCache
+    pending: PendingBudget
     figures: Figures = field(default_factory=Figures)
     sync_lock: threading.Lock = field(default_factory=threading.Lock)
     """One bulk sync at a time, else a sync point could be stated over files that another thread is still syncing.

@@ -5,6 +5,7 @@
     _sluice/staging/<query>/<20-digit batch>/<part>           Arrow, uploaded by the tasks of the batch
     _sluice/staging/<query>/<20-digit batch>/manifest.json    what the first commit of the batch named
     _sluice/sinks/<query>/<20-digit batch>.done               the batch is in the log, all of it
+    _sluice/sinks/<query>/owner                               name of the user who began it, where there are tokens
 
 A manifest is made once, before anything is appended, and never changed: whoever repeats the commit, perhaps after its
 tasks ran anew and left other parts in another order, goes on with the parts of the first. The mark of a batch that is
@@ -24,7 +25,7 @@ from sluice.log_store.sinks import DAY_MS, check_batch_id, check_query_id, kept_
 from sluice.log_store.store import Listed, Store, StoreConflict, StoreNotFound
 
 STAGING, MARKS = "_sluice/staging", "_sluice/sinks"
-MANIFEST = "manifest.json"
+MANIFEST, OWNER = "manifest.json", "owner"
 FORMAT = 1
 DIRECT_SUFFIX, HTTP_SUFFIX = ".direct.arrows", ".http.arrows"
 """How a part came: written to storage by its task, or through the service, which has counted it against quotas."""
@@ -147,6 +148,33 @@ def mark_done(store: Store, query: str, batch: int) -> None:
             store.delete(f"{folder}/{older:020d}{_DONE}")
 
 
+# --- whose it is ---------------------------------------------------------------------------------
+
+
+def owner_of(store: Store, query: str) -> str | None:
+    """None: nobody's yet, or of a time without tokens."""
+    try:
+        return store.get(_owner_path(query)).decode().rstrip("\n")
+    except StoreNotFound:
+        return None
+    except UnicodeDecodeError as error:
+        raise CorruptData(f"{_owner_path(query)} is damaged: {error}") from error
+
+
+def claim(store: Store, query: str, user: str) -> str:
+    """Make it the user's unless it has an owner; answers the one it has now."""
+    found = owner_of(store, query)
+    if found is not None:
+        return found
+    with suppress(StoreConflict):
+        store.put_if_absent(_owner_path(query), f"{user}\n".encode(), sync=True)
+    return owner_of(store, query) or user
+
+
+def _owner_path(query: str) -> str:
+    return f"{MARKS}/{check_query_id(query)}/{OWNER}"
+
+
 # --- the sweep -----------------------------------------------------------------------------------
 
 
@@ -165,7 +193,7 @@ def abandoned(listing: Sequence[Listed], query: str, done: bool, now_ms: int, or
 
 def sweep(store: Store, now_ms: int, orphan_retention_ms: int) -> int:
     """Delete what nobody will come back for; answers how many batches and queries. The caller trusts its clock."""
-    gone = 0
+    gone, staged = 0, set()
     for query in store.list_folders(STAGING):
         marks = _marks(store.list(f"{MARKS}/{query}"))
         folders = [name for name in store.list_folders(f"{STAGING}/{query}") if name.isdigit()]
@@ -175,12 +203,14 @@ def sweep(store: Store, now_ms: int, orphan_retention_ms: int) -> int:
             if abandoned(store.list(folder), query, done, now_ms, orphan_retention_ms):
                 store.delete_folder(folder)
                 gone += 1
+            else:
+                staged.add(query)
         # Only of a query that has been silent for a day: the next batch might be on its way into the folder.
         if not folders and now_ms - max(marks.values(), default=0) >= DAY_MS:
             store.delete_folder(f"{STAGING}/{query}")
     for query in store.list_folders(MARKS):
-        marks = _marks(store.list(f"{MARKS}/{query}"))
-        if marks and now_ms - max(marks.values()) >= kept_ms(query):
+        newest = max((item.modified_ms for item in store.list(f"{MARKS}/{query}")), default=now_ms)
+        if query not in staged and now_ms - newest >= kept_ms(query):
             store.delete_folder(f"{MARKS}/{query}")
             gone += 1
     return gone

@@ -23,6 +23,9 @@ RECOVERY_KILLS = _count(3, 10)
 LEADER_RACES = _count(3, 30)
 """Rounds of two processes that both believe they lead."""
 
+ZOMBIE_VERSIONS = _count(100, 300)
+"""Versions that the log goes on while a leader is stopped (R-3)."""
+
 CORRUPTIONS = _count(20, 200)
 """Random damages done to commit files, WAL entries and Parquet files."""
 
@@ -74,16 +77,16 @@ SINK_CRASHES = _count(15, 500)
 SINK_KILLS = _count(2, 25)
 """Kills of a service with kill -9 while it appends batches of a sink."""
 
-SPARK_JOB_KILLS = _count(1, 10)
+SPARK_JOB_KILLS = _count(2, 10)
 """Kills of the driver of a consumer job with kill -9."""
 
-DRIVER_KILLS = _count(1, 10)
+DRIVER_KILLS = _count(2, 10)
 """Drivers of consumer jobs in a group killed with kill -9."""
 
 JOB_KILLS = _count(15, 600)
 """Kills of a maintenance job with kill -9, between any two of its writes."""
 
-SINK_DRIVER_KILLS = _count(1, 8)
+SINK_DRIVER_KILLS = _count(2, 10)
 """Kills of a Spark driver, with its tasks, while a query writes to a sink."""
 
 COMPACTION_KILLS = _count(4, 100)

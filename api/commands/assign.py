@@ -12,6 +12,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from sluice.api.commands.common import AsJson, fail, print_json, print_rows, usage
+from sluice.api.commands.offline import NoServer, NoToken
 from sluice.log_store.errors import InvalidRequest
 from sluice.streaming.assignors import Assignment, Comparison, Question, Strategy, assign, compare, parse_question
 
@@ -36,6 +37,8 @@ def assign_partitions(
         bool, typer.Option("--compare", help="Print what every strategy would cost, not an assignment.")
     ] = False,
     as_json: AsJson = False,
+    _server: NoServer = None,
+    _token: NoToken = None,
 ) -> None:
     """Print which member of a group would read which partitions. Always JSON, unless --compare is given."""
     if comparing and strategy is not None:

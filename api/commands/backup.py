@@ -8,6 +8,8 @@ from typing import NoReturn
 
 import typer
 
+from sluice.api.commands.offline import without_service
+
 
 def backup(context: typer.Context) -> None:
     """Copy a consistent state of a root: ROOT TARGET. Also: list TARGET, prune TARGET --keep N."""
@@ -21,5 +23,5 @@ def restore(context: typer.Context) -> None:
 
 def _hand_over(name: str, context: typer.Context) -> NoReturn:
     # The same process from here on: signals reach the job, and its exit code is ours.
-    command = [sys.executable, "-m", "sluice.jobs.backup_command", name, *context.args]
+    command = [sys.executable, "-m", "sluice.jobs.backup_command", name, *without_service(context.args)]
     os.execv(sys.executable, command)  # noqa: S606 - no shell, on purpose

@@ -7,11 +7,15 @@ import sys
 
 import typer
 
+from sluice.api.commands.offline import without_service
+
 TAKES_ALL = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 """Every argument, `--help` too, belongs to the jobs."""
 
 
 def jobs(context: typer.Context) -> None:
     """Maintenance: run NAME, schedule, list, status. `sluice jobs run NAME --help` shows a job's options."""
+    # All but `list` look for a cluster.
+    given = without_service(context.args) if context.args[:1] == ["list"] else context.args
     # The same process from here on: signals reach the job, and its exit code is ours.
-    os.execv(sys.executable, [sys.executable, "-m", "sluice.jobs", *context.args])  # noqa: S606 - no shell, on purpose
+    os.execv(sys.executable, [sys.executable, "-m", "sluice.jobs", *given])  # noqa: S606 - no shell, on purpose

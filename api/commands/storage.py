@@ -27,6 +27,7 @@ from sluice.api.commands.common import (
     print_rows,
     reported,
 )
+from sluice.api.commands.offline import NoServer, NoToken
 from sluice.api.commands.printing import envelope
 from sluice.conf.errors import ConfigurationError
 from sluice.conf.settings import Settings, load_settings
@@ -111,6 +112,8 @@ def dump(
     root: Root = None,
     config: ConfigFile = None,
     as_json: AsJson = False,
+    _server: NoServer = None,
+    _token: NoToken = None,
 ) -> None:
     """Show what is in a data file, in a commit, or in a whole partition."""
     with reported():

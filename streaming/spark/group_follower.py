@@ -14,10 +14,12 @@ checkpoint: the commit wins. In no case is something passed over.
 
 from __future__ import annotations
 
+import json
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from sluice.log_store.clock import Clock
 from sluice.log_store.errors import CoordinatorNotAvailable, InvalidRequest
@@ -131,10 +133,25 @@ class GroupFollower:
 
     def close(self) -> None:
         if self._membership is not None:
+            if self._last_batch_is_finished():
+                self._membership.put(self._advanced())
             self._membership.close("the query ended")
         if self._connection is not None:
             self._connection.close()
         self._ignore_termination()
+
+    def _last_batch_is_finished(self) -> bool:
+        """Spark has not asked for more since it was planned, but whoever stops the query may know that it is."""
+        if self._group.finished_file is None or self._planned is None:
+            return False
+        try:
+            noted = json.loads(Path(self._group.finished_file).read_text())
+        except (OSError, ValueError):  # none: the query was not stopped in order
+            return False
+        if noted != dict(self._planned.stamp):
+            return False
+        self._progress = Progress.of(self._planned, self._query)
+        return True
 
     # --- membership ------------------------------------------------------------------------------
 
@@ -191,7 +208,7 @@ class GroupFollower:
             self._positions[ref.tp] = _Position(ref, offset, fresh[ref])
             label = QueryLabel(self._query, label_of(found.origin, self._progress.batch))
             claims[ref.tp] = Kept(fresh[ref], Entry(offset, ref.topic_id, label))
-        membership.claim(claims)
+        membership.put(claims)
         logger.info("group %s, generation %d: %s", self._group.group_id, self._generation, _shown(places))
 
     def _committed(

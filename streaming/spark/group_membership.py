@@ -83,10 +83,10 @@ class GroupMembership:
             self._reading = False
         self._attend()
 
-    def claim(self, places: Mapping[TopicPartition, Kept]) -> None:
-        """Commit where we begin."""
+    def put(self, entries: Mapping[TopicPartition, Kept]) -> None:
+        """Commit them, and give nothing up."""
         with self._changed:
-            self._put(places)
+            self._put(entries)
 
     def _put(self, entries: Mapping[TopicPartition, Kept]) -> None:
         """Never for a partition that went away meanwhile: that would move another member's offset."""

@@ -10,7 +10,8 @@ from sluice.streaming.spark.option_values import OptionValues, wrong
 from sluice.streaming.spark.subscriptions import Assigned, Subscription
 
 _TIMES = ("group.rebalance.timeout.ms", "group.session.timeout.ms", "group.heartbeat.interval.ms")
-GROUP_OPTIONS = ("group.id", "group.instance.id", "partition.assignment.strategy", *_TIMES)
+FINISHED_FILE = "group.finished.file"
+GROUP_OPTIONS = ("group.id", "group.instance.id", "partition.assignment.strategy", *_TIMES, FINISHED_FILE)
 
 REBALANCE_TIMEOUT_MS = 15 * 60_000
 SESSION_TIMEOUT_MS = 45_000
@@ -28,6 +29,8 @@ class GroupOptions:
     """How long a rebalance waits for a member that is in the middle of a batch."""
     session_timeout_ms: int = SESSION_TIMEOUT_MS
     heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS
+    finished_file: str | None = None
+    """The stamp of a batch as JSON: when the query ends, that one is finished though Spark has not said so."""
 
 
 def group_of(
@@ -53,6 +56,7 @@ def group_of(
         rebalance_timeout_ms=rebalance or REBALANCE_TIMEOUT_MS,
         session_timeout_ms=session or SESSION_TIMEOUT_MS,
         heartbeat_interval_ms=heartbeat or HEARTBEAT_INTERVAL_MS,
+        finished_file=values.text(FINISHED_FILE),
     )
     if made.heartbeat_interval_ms >= made.session_timeout_ms:
         raise wrong("group.heartbeat.interval.ms", f"must be less than the session, {made.session_timeout_ms} ms")

@@ -9,13 +9,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NoReturn
 
-from sluice.log_store.errors import InvalidRequest
+from sluice.log_store.errors import InvalidConfig, InvalidRequest
+from sluice.streaming.spark.job_source import check_source, with_extra
 
 PROGRAM = "consumer.py"
 DEFAULT_INTERVAL = "5 seconds"
-
-
-_SECONDS = {"millisecond": 0.001, "second": 1.0, "minute": 60.0, "hour": 3600.0}
 
 
 class Kind(StrEnum):
@@ -48,12 +46,6 @@ class Trigger:
     @property
     def arguments(self) -> dict[str, str | bool]:
         return {self.name: self.interval if self.name == "processingTime" else True}
-
-    @property
-    def interval_s(self) -> float:
-        """0 where batches follow each other at once."""
-        number, _, unit = self.interval.partition(" ")
-        return int(number) * _SECONDS[unit.rstrip("s")] if number else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,10 +105,14 @@ def parse_options(arguments: Sequence[str], environment: Mapping[str, str]) -> J
         "startingOffsets": given.starting_offsets,
         "maxOffsetsPerTrigger": given.max_offsets_per_trigger,
     }
-    source = {name: str(value) for name, value in named.items() if value is not None}
+    try:
+        source = with_extra({name: str(value) for name, value in named.items() if value is not None}, given.option)
+        check_source(source, given.dead_letter, environment)
+    except InvalidConfig as error:
+        raise UsageError(error.message) from None
     return JobOptions(
         target=target,
-        source=_with_extra(source, given.option),
+        source=source,
         group=given.group,
         checkpoint=given.checkpoint,
         trigger=trigger,
@@ -153,14 +149,14 @@ def _parser() -> argparse.ArgumentParser:
         "--trigger",
         default=f"processingTime={DEFAULT_INTERVAL}",
         metavar="WHEN",
-        help="processingTime[=INTERVAL], availableNow or once (default: %(default)s)",
+        help="processingTime[=INTERVAL], availableNow or once, which is the same (default: %(default)s)",
     )
     add("--starting-offsets", metavar="WHERE", help="of a first run: earliest, latest or JSON")
     add("--max-offsets-per-trigger", type=_positive, metavar="N", help="records of one batch at most")
     add("--each", metavar="MODULE:FUNCTION", help="called with every record; may change, leave out or reject it")
     add("--json-schema", metavar="DDL", help="fields of JSON values that become columns: 'id LONG, item STRING'")
     add("--dead-letter", metavar="TOPIC", help="where rejected records go; needs --server")
-    add("--option", action="append", default=[], metavar="NAME=VALUE", help="any option of the source; repeatable")
+    add("--option", action="append", default=[], metavar="NAME=VALUE", help="further options of the source; repeatable")
     add("--metrics-file", metavar="FILE", help="keep rows, rates and lag in this file, in Prometheus' text format")
     add("--name", help="of the application, as Spark shows it")
     add("--master", metavar="URL", help="outside spark-submit: Spark's master (default: local[*])")
@@ -204,7 +200,8 @@ _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 def parse_trigger(text: str) -> Trigger:
     name, equals, interval = text.partition("=")
     if name in ("availableNow", "once") and not equals:
-        return Trigger(name)
+        # Spark's own Once looks at nothing after its only batch, so that a group would never hear of it.
+        return Trigger("availableNow")
     if name != "processingTime" or (equals and not interval.strip()):
         raise UsageError(f"--trigger {text!r}: must be processingTime[=INTERVAL], availableNow or once")
     if not equals:
@@ -214,21 +211,6 @@ def parse_trigger(text: str) -> Trigger:
     if not re.fullmatch(r"\d+ (millisecond|second|minute|hour)s?", interval.strip()):
         raise UsageError(f"--trigger {text!r}: the interval must be such as '10 seconds' or 500ms")
     return Trigger(name, interval.strip())
-
-
-def _with_extra(source: dict[str, str], pairs: Sequence[str]) -> dict[str, str]:
-    found = dict(source)
-    taken = {name.lower() for name in source}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not name or not equals:
-            raise UsageError(f"--option {pair!r}: must be NAME=VALUE")
-        if name.lower() in taken:
-            raise UsageError(f"--option {name}: is given twice")
-        taken.add(name.lower())
-        found[name] = value
-    # Dead letters keep the headers of their records, and a table without them would have lost something.
-    return found if "includeheaders" in taken else found | {"includeHeaders": "true"}
 
 
 def _check_together(given: argparse.Namespace, target: Target, server: str | None) -> None:
@@ -245,7 +227,5 @@ def _check_together(given: argparse.Namespace, target: Target, server: str | Non
         raise UsageError("--dead-letter: needs --server, which appends them")
     if given.dead_letter is not None and given.each is None and given.json_schema is None:
         raise UsageError("--dead-letter: nothing can be rejected without --each or --json-schema")
-    if given.dead_letter is not None and given.dead_letter in (given.topics or "").split(","):
-        raise UsageError(f"--dead-letter {given.dead_letter}: is one of --topics, which would never end")
     if given.checkpoint is None and given.group is None and target.kind is not Kind.CONSOLE:
         raise UsageError("--checkpoint: must be given, or every run would begin anew (only a --group keeps progress)")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -18,20 +19,23 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sluice.conf.errors import ConfigurationError
 from sluice.conf.settings import load_settings
-from sluice.log_store.clock import SystemClock
-from sluice.log_store.errors import InvalidConfig, SluiceError
+from sluice.log_store.errors import InvalidConfig, InvalidRequest, SluiceError
 from sluice.streaming.spark.job_batches import BatchWriter
+from sluice.streaming.spark.job_finished import note_finished, told_what_is_finished
 from sluice.streaming.spark.job_log import say, set_up_logging
 from sluice.streaming.spark.job_options import PROGRAM, JobOptions, Kind, UsageError, parse_options
 from sluice.streaming.spark.job_progress import ProgressListener
+from sluice.streaming.spark.job_records import load_function
+from sluice.streaming.spark.job_rows import target_schema
 from sluice.streaming.spark.job_stop import StopGate, stop_in_order, stop_on_signals, stop_with_jvm
+from sluice.streaming.spark.options import columns_of
 from sluice.streaming.spark.register import register
+from sluice.streaming.spark.schema import spark_schema
 
 DONE, FAILED, USAGE = 0, 1, 2
 LOOK_EVERY_S = 0.5
 SLOW_STARTS = 6
 """How often a query is started on a machine that is too busy."""
-LONGEST_LOOK_S = 30.0
 
 DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -42,12 +46,11 @@ DELTA = {
 def main(arguments: Sequence[str]) -> int:
     try:
         options = parse_options(arguments, os.environ)
+        set_up_logging()
+        return run(options)
     except UsageError as error:
         sys.stderr.write(f"{PROGRAM}: {error.message}\n")
         return USAGE
-    set_up_logging()
-    try:
-        return run(options)
     except (SluiceError, ConfigurationError) as error:
         sys.stderr.write(f"{PROGRAM}: {error}\n")
     except (PySparkException, Py4JError) as error:
@@ -56,16 +59,17 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run(options: JobOptions) -> int:
-    gate = StopGate(SystemClock())
+    gate = StopGate()
     spark = make_session(options)
+    check_with_spark(options)
     farewell = ExitStack()
     try:
         stop_on_signals(gate)
         if under_spark_submit():
             farewell.callback(stop_with_jvm(spark, gate))
         spark.streams.addListener(ProgressListener(options.application, options.metrics_file))
-        with checkpoint_of(options) as checkpoint:
-            gate.exit_code = run_query(spark, options, checkpoint, gate)
+        with checkpoint_of(options) as checkpoint, told_what_is_finished(options) as told:
+            gate.exit_code = run_query(spark, told, checkpoint, gate)
         spark.stop()
         return gate.exit_code
     except BaseException:
@@ -112,6 +116,19 @@ def _check_delta(spark: SparkSession) -> None:
         )
 
 
+def check_with_spark(options: JobOptions) -> None:
+    """Options that are wrong, too, but only a session can tell: it brings --py-files, and knows Spark's types."""
+    try:
+        if options.each is not None:
+            load_function(options.each, "--each")
+        if options.target.kind is Kind.FUNCTION:
+            load_function(options.target.place, "--to")
+        if options.json_schema is not None:
+            target_schema(spark_schema(columns_of(options.source)), options)
+    except (InvalidConfig, InvalidRequest) as error:
+        raise UsageError(re.sub("^schema:", "--json-schema:", error.message)) from None
+
+
 @contextmanager
 def checkpoint_of(options: JobOptions) -> Iterator[str]:
     """The folder that was given; else one for this run only, whose progress the group keeps, or nobody."""
@@ -137,7 +154,7 @@ def run_query(spark: SparkSession, options: JobOptions, checkpoint: str, gate: S
     """Until it ends by itself or a stop is asked for. Starting anew is safe: the checkpoint knows what is finished."""
     for attempts_left in reversed(range(SLOW_STARTS)):
         query = start_query(spark, options, checkpoint, gate)
-        follow(query, gate, options)
+        follow(query, gate, lambda number: note_finished(spark, options, checkpoint, number))
         failure = query.exception()
         if failure is None or gate.refused:
             break
@@ -149,12 +166,11 @@ def run_query(spark: SparkSession, options: JobOptions, checkpoint: str, gate: S
     return DONE
 
 
-def follow(query: StreamingQuery, gate: StopGate, options: JobOptions) -> None:
+def follow(query: StreamingQuery, gate: StopGate, recorded: Callable[[int], None]) -> None:
     while query.isActive and not gate.wait_requested(LOOK_EVERY_S):
         pass
     if gate.requested:
-        look_s = 0.0 if options.group is None else min(LONGEST_LOOK_S, options.trigger.interval_s + 1.0)
-        stop_in_order(query, gate, look_s)
+        stop_in_order(query, gate, recorded)
 
 
 def started_too_slowly(failure: str) -> bool:

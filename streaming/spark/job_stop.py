@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
-from sluice.log_store.clock import Clock
 from sluice.streaming.spark.job_log import say
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
 RECORD_WITHIN_S = 10.0
 """How long Spark may take to record a batch after its target has it."""
+LOOK_S = 0.05
 HOOK_WITHIN_S = 600
 HOOK_PRIORITY = 1_000
 """Higher than Spark's hooks, which stop the context (50) and delete files."""
@@ -36,15 +36,13 @@ class StopRequested(Exception):
 class StopGate:
     """Lets one batch through at a time, and none once a stop was asked for."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self) -> None:
         self._changed = threading.Condition()
         self._requested = False
         self._busy = False
         self._refused = False
         self.last_batch = -1
         """The newest one whose target is written."""
-        self._clock = clock
-        self._written_at = clock.boottime()
         self.finished = threading.Event()
         """The job has nothing more to do."""
         self.exit_code = 0
@@ -77,16 +75,11 @@ class StopGate:
             self._busy = True
         try:
             yield
-            self.last_batch, self._written_at = number, self._clock.boottime()
+            self.last_batch = number
         finally:
             with self._changed:
                 self._busy = False
                 self._changed.notify_all()
-
-    @property
-    def idle_s(self) -> float:
-        """Since the last batch was written."""
-        return self._clock.boottime() - self._written_at
 
     def wait_requested(self, seconds: float) -> bool:
         with self._changed:
@@ -96,22 +89,19 @@ class StopGate:
         with self._changed:
             self._changed.wait_for(lambda: not self._busy)
 
-    def wait_refused(self, seconds: float) -> bool:
-        with self._changed:
-            return self._changed.wait_for(lambda: self._refused, seconds)
 
-
-def stop_in_order(query: StreamingQuery, gate: StopGate, look_within_s: float) -> None:
-    """`look_within_s`: in which time after a batch the source is asked for more, which is when a member of a group
-    commits what the batch read. That is waited for; should there be another batch, it is turned away."""
+def stop_in_order(query: StreamingQuery, gate: StopGate, recorded: Callable[[int], None]) -> None:
+    """`recorded` is called with the last batch before the query ends: Spark tells its source that a batch is finished
+    only when it asks for more, which may be hours away."""
     gate.wait_idle()
     pause = threading.Event()
-    for _ in range(int(RECORD_WITHIN_S / 0.05)):
-        if not query.isActive or gate.last_batch < 0 or _recorded(query) >= gate.last_batch:
+    for _ in range(int(RECORD_WITHIN_S / LOOK_S)):
+        if not query.isActive or gate.last_batch < 0:
             break
-        pause.wait(0.05)
-    if query.isActive and gate.last_batch >= 0 and gate.idle_s < look_within_s:
-        gate.wait_refused(look_within_s - gate.idle_s)
+        if _recorded(query) >= gate.last_batch:
+            recorded(gate.last_batch)
+            break
+        pause.wait(LOOK_S)
     query.stop()
 
 

@@ -70,7 +70,7 @@ class OptionValues:
             raise wrong(name, f"must be {bounds}, not {number}")
         return number
 
-    def duration_ms(self, name: str) -> int | None:
+    def duration_ms(self, name: str, *, minimum: int = 0) -> int | None:
         """Milliseconds, or a number with a unit: `500ms`, `30s`, `15m`, `2h`, `1d`."""
         value = self.text(name)
         if value is None:
@@ -78,7 +78,10 @@ class OptionValues:
         match = _DURATION.fullmatch(value.strip().lower())
         if match is None or match[2] not in _UNITS_MS:
             raise wrong(name, f"must be a duration such as 500ms, 30s or 15m, not {value!r}")
-        return int(match[1]) * _UNITS_MS[match[2]]
+        duration = int(match[1]) * _UNITS_MS[match[2]]
+        if duration < minimum:
+            raise wrong(name, f"must be at least {minimum} ms, not {value!r}")
+        return duration
 
     def one_of(self, name: str, choices: Collection[str], default: str) -> str:
         value = self.text(name)
@@ -103,12 +106,28 @@ class OptionValues:
         if value is None:
             return None
         try:
-            found = json.loads(value)
+            found = json.loads(value, object_pairs_hook=_without_repeats)
+        except _RepeatedName as repeated:
+            raise wrong(name, f"names {repeated} twice") from None
         except ValueError as error:
             raise wrong(name, f"is not valid JSON ({error})") from None
         if not isinstance(found, dict):
             raise wrong(name, "must be a JSON object")
         return found
+
+
+class _RepeatedName(ValueError):
+    pass
+
+
+def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Python would keep the last one and say nothing."""
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        if name in found:
+            raise _RepeatedName(repr(name))
+        found[name] = value
+    return found
 
 
 def _unknown(name: str, spelled: Mapping[str, str]) -> InvalidConfig:

@@ -40,6 +40,11 @@ class PartitionView:
     def files(self, wanted: OffsetRange) -> tuple[DataFile, ...]:
         return tuple(reader.files_between(self.live, self.count, wanted.start, wanted.end))
 
+    def check_reaches(self, end: int) -> None:
+        """Records behind a damaged commit are there, and can be read once it is repaired: that is no data loss."""
+        if self.problem is not None and end > self.end:
+            raise self.problem
+
 
 class FollowedPartition:
     def __init__(self, store: Store, ref: PartitionRef, clock: Clock) -> None:

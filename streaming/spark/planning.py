@@ -77,6 +77,8 @@ def plan_batch(lake: Lake, options: SourceOptions, judge: LossJudge, end: Source
     """The tasks of the batch that ends at `end`, from that alone: it may have been logged by an earlier run."""
     refs = _refs(lake, judge, end)
     views = lake.views(refs)
+    for ref, view in views.items():
+        view.check_reaches(end.ranges[ref.tp].end)
     ranges = {ref: judge.readable(ref.tp, end.ranges[ref.tp], view.log_start, view.end) for ref, view in views.items()}
     return plan(lake, options, views, ranges)
 

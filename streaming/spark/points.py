@@ -1,6 +1,7 @@
 """Where a read begins or ends, as the options say it: a word, offsets, or times, in the forms of Spark's Kafka source.
 
-`startingTimestamp` goes before `startingOffsetsByTimestamp`, that before `startingOffsets`; likewise for the end.
+`startingTimestamp` goes before `startingOffsetsByTimestamp`, that before `startingOffsets`; likewise for the end. What
+another one goes before is still refused if it is wrong.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ Point: TypeAlias = Edge | ByOffset | ByTime
 def starting_point(values: OptionValues, default: Edge, *, streaming: bool) -> Point:
     strategy = values.one_of("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
     by_time = _by_time(values, "startingTimestamp", "startingOffsetsByTimestamp", else_latest=strategy == "latest")
+    point = _by_offset(values, "startingOffsets", default)
     if by_time is not None:
         return by_time
-    point = _by_offset(values, "startingOffsets", default)
     if not streaming:
         _forbid(point, Edge.LATEST, LATEST_OFFSET, "a batch query cannot start at the end")
     return point
@@ -58,9 +59,9 @@ def starting_point(values: OptionValues, default: Edge, *, streaming: bool) -> P
 def ending_point(values: OptionValues) -> Point:
     """Of a batch query."""
     by_time = _by_time(values, "endingTimestamp", "endingOffsetsByTimestamp", else_latest=True)
+    point = _by_offset(values, "endingOffsets", Edge.LATEST)
     if by_time is not None:
         return by_time
-    point = _by_offset(values, "endingOffsets", Edge.LATEST)
     _forbid(point, Edge.EARLIEST, EARLIEST_OFFSET, "a query cannot end at the start")
     return point
 
@@ -74,10 +75,9 @@ def check_order(starting: Point, ending: Point) -> None:
 
 
 def _by_time(values: OptionValues, for_all: str, for_each: str, *, else_latest: bool) -> ByTime | None:
-    ms = values.whole(for_all, minimum=0)
+    ms, times = values.whole(for_all, minimum=0), _partition_numbers(values, for_each, minimum=0)
     if ms is not None:
         return ByTime(for_all, ms=ms, else_latest=else_latest)
-    times = _partition_numbers(values, for_each, minimum=0)
     return None if times is None else ByTime(for_each, times=times, else_latest=else_latest)
 
 
@@ -116,7 +116,9 @@ def _partition_numbers(values: OptionValues, name: str, *, minimum: int) -> dict
                 raise wrong(name, f"{topic!r}: {partition!r} is no partition number")
             if type(number) is not int or number < minimum:
                 raise wrong(name, f"{topic}-{partition}: must be a whole number, at least {minimum}, not {number!r}")
-            numbers[TopicPartition(topic, int(partition))] = number
+            if (one := TopicPartition(topic, int(partition))) in numbers:  # as "0" and "00"
+                raise wrong(name, f"names {one} twice")
+            numbers[one] = number
     if not numbers:
         raise wrong(name, "names no partition")
     return numbers

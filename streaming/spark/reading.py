@@ -78,6 +78,7 @@ class _SliceRows:
             raise CorruptData(f"{self._piece.ref.folder}: files vanish faster than reads can be planned")
         followed = FollowedPartition(self._store, self._piece.ref, SystemClock())
         view = self._retry.run(f"reading the log of {self._piece.ref.tp}", lambda: followed.look(afresh=True))
+        view.check_reaches(end)
         raise_if_live(lost, view)
         left = self._judge.readable(self._piece.ref.tp, OffsetRange(position, end), view.log_start, view.end)
         return left.start, view.files(left)

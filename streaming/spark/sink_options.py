@@ -63,8 +63,8 @@ class SinkOptions:
             query_id=query_id,
             batch_id=batch_id,
             part_bytes=values.whole("upload.part.bytes", minimum=64 * KIB, maximum=32 * MIB) or PART_BYTES,
-            upload_timeout_s=(values.duration_ms("upload.timeout.ms") or UPLOAD_TIMEOUT_MS) / 1000,
-            commit_timeout_s=(values.duration_ms("commit.timeout.ms") or COMMIT_TIMEOUT_MS) / 1000,
+            upload_timeout_s=(values.duration_ms("upload.timeout.ms", minimum=1) or UPLOAD_TIMEOUT_MS) / 1000,
+            commit_timeout_s=(values.duration_ms("commit.timeout.ms", minimum=1) or COMMIT_TIMEOUT_MS) / 1000,
         )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from sluice.log_store.checkpoints import clean_log
 from sluice.log_store.engine import LogStore
 from sluice.log_store.records import make_batch
+from tests import counts
 from tests.support.harness import (
     SMALL,
     TOPIC,
@@ -28,7 +29,6 @@ from tests.support.history import Rows
 
 Start = Callable[..., Process]
 
-VERSIONS = 100
 SPEC = {
     "partitions": 1,
     "producers": [["each", "partition", "all", 0], ["whole", "plain", "all", 0]],
@@ -41,10 +41,10 @@ def _take_over_and_clean(root: Path) -> tuple[int, Rows]:
     changes = SMALL | {"commit_interval_ms": 0, "checkpoint_interval_versions": 10_000}
     with LogStore.open(settings_of(str(root), **changes), force=True) as log:
         partition = log.partition(TOPIC, 0)
-        for number in range(VERSIONS):
+        for number in range(counts.ZOMBIE_VERSIONS):
             batch = make_batch([{"value": f"heir:{number}:0".encode()}], default_ms=1)
             log.append(TOPIC, 0, batch).result(60)
-            if number == VERSIONS // 2:
+            if number == counts.ZOMBIE_VERSIONS // 2:
                 partition.durability.checkpoint()
         newest = partition.durability.checkpoint()
         in_an_hour = time.time_ns() // 1_000_000 + 3_600_000

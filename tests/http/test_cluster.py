@@ -159,6 +159,7 @@ WANTED = [
     "sluice_cleaned_commits_total",
     "sluice_cleaned_checkpoints_total",
     "sluice_cleaned_states_total",
+    "sluice_cleaned_checksums_total",
     "sluice_housekeeping_merges_total",
     "sluice_housekeeping_removed_deleted_total",
     "sluice_housekeeping_orphans_deleted_total",
@@ -205,15 +206,16 @@ def test_every_kind_of_clean_up_is_counted(tmp_path: Path) -> None:
         log = cluster.open()
         app = App(Service(log, cluster.settings))
         log.create_topic("t")
-        partition = log.partition("t", 0)
+        partition, folder = log.partition("t", 0), tmp_path / "root" / "topics/t/0"
         for number in range(9):
             app.call("POST", "/topics/t", json={"records": [{"value": number}]})
+            if number == 0:
+                (folder / "_delta_log" / "00000000000000000000.crc").touch()
             if number % 3 == 2:
                 partition.checkpoint()
         log.delete_records("t", 0, 5)
         partition.checkpoint()
         cluster.tick(100_000)
-        folder = tmp_path / "root" / "topics/t/0"
         (folder / ".gone.parquet.crc").touch()
         (folder / "part-nobody-knows.parquet").touch()
         log.background.housekeeping.sweep(partition)
@@ -225,6 +227,7 @@ def test_every_kind_of_clean_up_is_counted(tmp_path: Path) -> None:
         "cleaned_commits",
         "cleaned_checkpoints",
         "cleaned_states",
+        "cleaned_checksums",
         "housekeeping_removed_deleted",
         "housekeeping_orphans_deleted",
         "housekeeping_leftovers_deleted",

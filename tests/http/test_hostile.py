@@ -78,13 +78,12 @@ def accepted(attack: Attack, answer: httpx.Response) -> list[tuple[int, int]]:
 
 def reports(answer: httpx.Response) -> list[dict[str, Any]]:
     """One per record, whichever call it was."""
-    if answer.status_code == 207:
-        body = answer.json()
-        return [*body["successes"], *body["failures"]]
     lines = [json.loads(line) for line in answer.text.split("\n") if line]
     found: list[dict[str, Any]] = []
     for line in lines:
-        if "partitions" in line:
+        if "successes" in line:
+            found += [*line["successes"], *line["failures"]]
+        elif "partitions" in line:
             found += [
                 {"partition": part["partition"], "offset": part["base_offset"] + n}
                 for part in line["partitions"]

@@ -239,6 +239,7 @@ def test_v3_stream_reports_each_record(http: httpx.Client, topic: str, chunked: 
     body = good % 1 + b" " + b'{"value":{"type":"AVRO","data":1}}' + b'{"partition_id":9}' + good % 2
     content: Any = (body[at : at + 20] for at in range(0, len(body), 20)) if chunked else body
     response = http.post(f"{V3}/topics/{topic}/records", content=content, headers={"Content-Type": "application/json"})
+    assert response.status_code == (200 if chunked else 207)
     reports = [json.loads(line) for line in response.text.splitlines()]
     assert [report["error_code"] for report in reports] == [200, 400, 40403, 200]
     stored = fetch(http, topic, format="string")["data"]
@@ -254,3 +255,74 @@ def test_v3_batch(http: httpx.Client, topic: str) -> None:
     assert [(one["id"], one["offset"]) for one in body["successes"]] == [("a", 0), ("c", 1)]
     assert [one["id"] for one in body["failures"]] == ["b"]
     error_of(http.post(f"{V3}/topics/{topic}/records:batch", json={"entries": [{"id": "a"}, {"id": "a"}]}), 400)
+
+
+V3_ONE = b'{"partition_id":0,"value":{"type":"STRING","data":"1"}}'
+V3_WRONG = b'{"value":{"type":"AVRO","data":1}}'
+
+
+def v3_records(http: httpx.Client, topic: str, content: Any, **options: Any) -> httpx.Response:
+    headers = {"Content-Type": "application/json", **options.pop("headers", {})}
+    return http.post(f"{V3}/topics/{topic}/records", content=content, headers=headers, **options)
+
+
+def v3_batch(http: httpx.Client, topic: str, *entries: dict[str, Any], **options: Any) -> httpx.Response:
+    body = {"entries": [{"id": str(place), **entry} for place, entry in enumerate(entries)]}
+    return http.post(f"{V3}/topics/{topic}/records:batch", json=body, **options)
+
+
+def test_v3_says_by_its_status_that_records_failed(http: httpx.Client, topic: str) -> None:
+    assert v3_records(http, topic, V3_ONE * 2).status_code == 200
+    assert v3_records(http, topic, V3_ONE + V3_WRONG).status_code == 207
+    body = error_of(v3_records(http, topic, b'{"partition_id":9}' + V3_WRONG), 404)
+    assert [report["error_code"] for report in body["reports"]] == [40403, 400]
+    assert len(fetch(http, topic, format="string")["data"]) == 3
+
+
+def test_v3_acks_0_promises_nothing(http: httpx.Client, topic: str) -> None:
+    one = v3_records(http, topic, V3_ONE, params={"acks": "0"})
+    assert (one.status_code, one.json()["partition_id"], one.json()["offset"]) == (202, 0, -1)
+    assert v3_records(http, topic, V3_ONE + V3_WRONG, params={"acks": "0"}).status_code == 207
+    entry = json.loads(V3_ONE)
+    batch = v3_batch(http, topic, entry, entry, params={"acks": "0"})
+    assert batch.status_code == 202
+    assert [report["offset"] for report in batch.json()["successes"]] == [-1, -1]
+    assert v3_batch(http, topic, entry, {"partition_id": -1}, params={"acks": "0"}).status_code == 207
+    produce(http, topic, "last")
+    assert len(fetch(http, topic, format="string")["data"]) == 6
+
+
+def test_v3_repeats_answer_the_first_offsets(http: httpx.Client, topic: str) -> None:
+    producer = new_producer(http, "topic")
+    first, again = (v3_records(http, topic, V3_ONE, headers=producer | {"Sluice-Sequence": "0"}) for _ in range(2))
+    assert (first.json()["offset"], "duplicate" in first.json()) == (0, False)
+    assert (again.json()["offset"], again.json()["duplicate"]) == (0, True)
+    entry = json.loads(V3_ONE)
+    for duplicate in (False, True):
+        batch = v3_batch(http, topic, entry, entry, headers=producer | {"Sluice-Sequence": "1"}).json()
+        assert [report["offset"] for report in batch["successes"]] == [1, 2]
+        assert [report.get("duplicate", False) for report in batch["successes"]] == [duplicate, duplicate]
+    assert len(fetch(http, topic, format="string")["data"]) == 3
+    assert 400 <= v3_records(http, topic, V3_ONE * 3, headers=producer | {"Sluice-Sequence": "1"}).status_code < 500
+
+
+def test_v3_takes_a_numbered_request_whole_or_not_at_all(http: httpx.Client, topic: str) -> None:
+    """Which records are good may be judged otherwise when it is repeated."""
+    numbered = new_producer(http, "topic") | {"Sluice-Sequence": "0"}
+    for bad, status in ((V3_WRONG, 400), (b'{"partition_id":9}', 404)):
+        error_of(v3_records(http, topic, V3_ONE + bad, headers=numbered), status)
+    error_of(v3_batch(http, topic, json.loads(V3_ONE), {"partition_id": -1}, headers=numbered), 400)
+    assert fetch(http, topic)["data"] == []
+    assert v3_records(http, topic, V3_ONE, headers=numbered).json()["offset"] == 0
+
+
+def test_v3_refuses_numbers_that_it_cannot_heed(http: httpx.Client, topic: str) -> None:
+    numbered = new_producer(http, "topic") | {"Sluice-Sequence": "0"}
+    stream = error_of(v3_records(http, topic, iter([V3_ONE]), headers=numbered), 400)
+    assert stream["details"]["field"] == "Sluice-Sequence"
+    of_partition = new_producer(http, "partition") | {"Sluice-Sequence": "0"}
+    assert (
+        error_of(v3_records(http, topic, V3_ONE, headers=of_partition), 400)["details"]["field"] == "Sluice-Producer-Id"
+    )
+    error_of(v3_records(http, topic, V3_ONE, headers={"Sluice-Sequence": "0"}), 400)
+    assert fetch(http, topic)["data"] == []

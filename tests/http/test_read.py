@@ -9,6 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
+from sluice.api.errors import JSON
+from sluice.ingest.arrow_body import CONTENT_TYPE as ARROW
 from tests.http.checks import V3, error_of, fetch, offsets, produce
 from tests.http.conftest import App
 from tests.support.logs import append, batch, timed
@@ -30,6 +32,37 @@ def test_formats(http: httpx.Client, topic: str) -> None:
     produce(http, topic, {"a": "ä"})
     shown = {form: fetch(http, topic, format=form)["data"][0]["value"] for form in ("json", "string", "binary")}
     assert shown == {"json": {"a": "ä"}, "string": '{"a":"ä"}', "binary": "eyJhIjoiw6QifQ=="}
+
+
+@pytest.mark.parametrize("max_wait_ms", [0, 50])
+@pytest.mark.parametrize(
+    ("accept", "media"),
+    [
+        ([ARROW], ARROW),
+        ([ARROW.upper()], ARROW),
+        ([f"application/json, {ARROW};q=0"], JSON),
+        ([f"application/json;q=0.5, {ARROW}"], ARROW),
+        ([f"{ARROW};q=0.1, */*"], JSON),
+        (["application/json", f"{ARROW};q=0"], JSON),
+        ([ARROW, "application/json;q=0.5"], ARROW),
+        ([ARROW, "application/json"], JSON),
+    ],
+)
+def test_the_weights_of_accept_count(
+    http: httpx.Client, topic: str, accept: list[str], media: str, max_wait_ms: int
+) -> None:
+    """Also at the end of the log, where another way leads to the answer."""
+    produce(http, topic, 1)
+    for offset in (0, 1):
+        asked = http.build_request(
+            "GET",
+            f"{V3}/topics/{topic}/partitions/0/records",
+            params={"offset": offset, "max_wait_ms": max_wait_ms},
+        )
+        del asked.headers["Accept"]
+        lines = [*asked.headers.items(), *(("Accept", one) for one in accept)]
+        found = http.send(httpx.Request("GET", asked.url, headers=lines))
+        assert (found.status_code, found.headers["Content-Type"]) == (200, media)
 
 
 @pytest.mark.parametrize(

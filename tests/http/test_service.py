@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import httpx
 import pytest
 
 from sluice.api import errors as table
+from sluice.api.limits import PART_BYTES
 from sluice.log_store import errors
 from sluice.log_store.append_queue import AppendQueue
 from tests.http.checks import V3, error_of, fetch, new_producer, offsets, produce, values
@@ -97,6 +99,17 @@ def test_a_full_write_ahead_log_is_503(app: App, monkeypatch: pytest.MonkeyPatch
 
 def _wal_is_full(*_: object) -> None:
     raise errors.WalFull("the write-ahead log is full", retry_after_s=1)
+
+
+def test_a_small_body_for_many_partitions_is_counted_for_what_it_becomes(app: App) -> None:
+    app.log.create_topic("wide", partitions=200)
+    records = {"records": [{"value": 1}] * 200}
+    app.service.bodies_bytes = app.service.settings.request_memory_max_bytes - 200 * PART_BYTES
+    refused = app.call("POST", "/topics/wide", json=records)
+    assert error_of(refused, 429)["error"] == "THROTTLING_QUOTA_EXCEEDED"
+    app.service.bodies_bytes = 0
+    assert app.call("POST", "/topics/wide", json=records).status_code == 200
+    assert app.service.bodies_bytes == 0
 
 
 def test_memory_of_bodies_is_given_back(app: App) -> None:
@@ -217,3 +230,16 @@ def test_sigint_stops_in_order_too(tmp_path: Path) -> None:
         assert server.wait() == 0
     with pytest.raises(httpx.ConnectError):
         httpx.get(server.url)
+
+
+def test_it_says_where_it_listens_as_json(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.support.server", "--root", str(tmp_path / "root"), "--port", "0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | QUICK) as process:
+        watchdog = threading.Timer(60, process.kill)
+        watchdog.start()
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["listening"]
+        assert httpx.get(f"{url}/healthz").status_code == 200
+        process.terminate()
+        assert process.wait(60) == 0
+        watchdog.cancel()

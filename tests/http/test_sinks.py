@@ -6,6 +6,7 @@ import time
 import uuid
 from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 import httpx
 import msgspec
@@ -14,11 +15,12 @@ import pytest
 
 from sluice.api.service import Service
 from sluice.log_store import staging
+from sluice.log_store.sinks import DAY_MS, KEPT_MS, MAX_BATCH
 from tests.http.checks import V3, error_of, fetch
 from tests.http.conftest import App
 from tests.support.logs import eventually, memory_cluster
 from tests.support.server import Server
-from tests.support.sinks import commit, part_of, renamed, rows_of, staged, uploaded
+from tests.support.sinks import ARROW, commit, part_of, renamed, rows_of, staged, uploaded
 
 
 @pytest.fixture
@@ -212,6 +214,104 @@ def test_each_topic_of_a_batch_must_be_granted(app: App, only_t: dict[str, str],
     assert done(posted(mine)) == (1, False)
     part = f"{V3}/topics/u/sinks/{query}/batches/0/parts/x.http.arrows"
     assert error_of(app.call("PUT", part, content=b"x", headers=only_t), 403)
+
+
+class Users:
+    """Tokens of a service by the names of their users, and the calls of a sink with them."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        root = app.call("POST", f"{V3}/tokens", json={"name": "root", "grants": ["admin"]}).json()["token"]
+        self._headers = {"root": {"Authorization": f"Bearer {root}"}}
+
+    def token(self, name: str, *grants: str) -> None:
+        made = self.call("root", "POST", "tokens", json={"name": name, "grants": grants})
+        self._headers[name] = {"Authorization": f"Bearer {made.json()['token']}"}
+
+    def call(self, name: str, method: str, path: str, **options: Any) -> httpx.Response:
+        headers = self._headers[name] | options.pop("headers", {})
+        return self._app.call(method, f"{V3}/{path}", headers=headers, **options)
+
+    def commit(self, name: str, query: str, batch: int, topic: str) -> httpx.Response:
+        part = staged(self._app.log.runtime.store, query, batch, topic, rows_of(["1"]), f"of-{name}")
+        body = {"parts": [msgspec.structs.asdict(part)]}
+        return self.call(name, "POST", f"sinks/{query}/batches/{batch}", json=body)
+
+    def upload(self, name: str, query: str, topic: str) -> httpx.Response:
+        path = f"topics/{topic}/sinks/{query}/batches/0/parts/p.http.arrows"
+        return self.call(name, "PUT", path, content=b"x", headers={"Content-Type": ARROW})
+
+
+@pytest.fixture
+def users(app: App) -> Users:
+    """alice may produce to orders, mallory to other."""
+    found = Users(app)
+    found.token("alice", "produce:topic:orders")
+    found.token("mallory", "produce:topic:other")
+    return found
+
+
+def test_a_batch_of_another_user_is_not_taken_for_ones_own(app: App, users: Users) -> None:
+    """An answer of success for rows that are not in the log would be a loss that nobody sees."""
+    assert done(users.commit("mallory", "orders-copy", MAX_BATCH, "other")) == (1, False)
+    refused = error_of(users.commit("alice", "orders-copy", 0, "orders"), 403)
+    assert refused["error"] == "CLUSTER_AUTHORIZATION_FAILED"
+    assert "another user" in refused["message"]
+    assert done(users.commit("alice", "orders-copy-2", 0, "orders")) == (1, False)
+    assert app.log.partition("orders", 0).high_watermark == 1
+
+
+def test_a_query_belongs_to_whoever_began_it(app: App, users: Users, query: str) -> None:
+    assert users.upload("alice", query, "orders").status_code == 200
+    assert error_of(users.upload("mallory", query, "other"), 403)
+    assert error_of(users.commit("mallory", query, 7, "other"), 403)
+    assert error_of(users.call("mallory", "DELETE", f"sinks/{query}/batches/0"), 403)
+    assert error_of(users.call("mallory", "GET", f"sinks/{query}"), 403)
+    part = staging.part_path(query, 0, "p.http.arrows")
+    assert app.log.runtime.store.get(part) == b"x"
+    assert users.call("root", "GET", f"sinks/{query}").json()["last_batch_id"] is None
+    assert users.call("alice", "DELETE", f"sinks/{query}/batches/0").json()["dropped"] is True
+    # What tasks wrote to storage themselves is nobody's before the first commit, so nobody may throw it away.
+    staged(app.log.runtime.store, "direct", 0, "orders", rows_of(["1"]), "p")
+    assert users.call("mallory", "DELETE", "sinks/direct/batches/0").json()["dropped"] is False
+    assert done(users.commit("alice", "direct", 0, "orders")) == (1, False)
+
+
+def test_a_new_token_of_the_same_name_goes_on_with_the_query(app: App, users: Users, query: str) -> None:
+    assert done(users.commit("alice", query, 0, "orders")) == (1, False)
+    users.token("alice", "produce:topic:orders")
+    app.service.sinks.owners.forget()  # as after a restart
+    assert done(users.commit("alice", query, 0, "orders")) == (0, True)
+    assert done(users.commit("alice", query, 1, "orders")) == (1, False)
+    assert done(users.commit("root", query, 1, "orders")) == (0, True)
+    assert error_of(users.commit("mallory", query, 2, "other"), 403)
+    # An admin of the storage may give it away.
+    app.log.runtime.store.replace(f"{staging.MARKS}/{query}/{staging.OWNER}", b"mallory\n")
+    assert done(users.commit("mallory", query, 2, "other")) == (1, False)
+    assert error_of(users.commit("alice", query, 3, "orders"), 403)
+
+
+def test_an_owner_is_forgotten_with_the_query_and_not_before(app: App, users: Users, query: str) -> None:
+    store = app.log.runtime.store
+    assert users.upload("alice", query, "orders").status_code == 200
+    now = store.stat(staging.part_path(query, 0, "p.http.arrows")).modified_ms
+    staging.sweep(store, now + KEPT_MS + 60_000, 2 * KEPT_MS)
+    assert staging.owner_of(store, query) == "alice"  # its part is still there
+    staging.sweep(store, now + DAY_MS + 60_000, DAY_MS)
+    assert staging.owner_of(store, query) == "alice"
+    staging.sweep(store, now + KEPT_MS + 60_000, DAY_MS)
+    assert staging.owner_of(store, query) is None
+
+
+def test_a_query_from_before_there_were_tokens_goes_on(app: App, query: str) -> None:
+    assert done(post(app, query, 0, [staged(app.log.runtime.store, query, 0, "orders", rows_of(["1"]), "p")])) == (
+        1,
+        False,
+    )
+    users = Users(app)
+    users.token("alice", "produce:topic:orders")
+    assert done(users.commit("alice", query, 0, "orders")) == (0, True)
+    assert done(users.commit("alice", query, 1, "orders")) == (1, False)
 
 
 def test_parts_that_bypass_the_service_count_when_they_are_committed(app: App, query: str) -> None:

@@ -61,8 +61,12 @@ def test_bodies_that_are_no_json_or_too_large(http: httpx.Client) -> None:
     headers = {"Content-Type": "application/json"}
     for content in (b"", b"{", b"[1]", b"\xff", b"[" * 100_000):
         error_of(http.post(TOPICS, content=content, headers=headers), 400)
-    error_of(http.post(TOPICS, content=b" " * ((1 << 20) + 1), headers=headers), 413)
-    error_of(http.post(TOPICS, content=(b" " * 65536 for _ in range(32)), headers=headers), 413)
+    broken = error_of(http.post(TOPICS, content=b'{"topic_name": }', headers=headers), 400)
+    assert broken["details"] == {"field": "body"}
+    assert broken["message"] == "body: is no JSON at position 15: Expecting value"
+    for content in (b" " * ((1 << 20) + 1), (b" " * 65536 for _ in range(32)), b"[" + b"1," * 100_001 + b"1]"):
+        large = error_of(http.post(TOPICS, content=content, headers=headers), 413)
+        assert (large["error"], large["details"]["field"]) == ("RECORD_LIST_TOO_LARGE", "body")
 
 
 def test_v2_shapes(http: httpx.Client, topic: str) -> None:
@@ -131,6 +135,10 @@ def test_records_are_deleted(http: httpx.Client, topic: str) -> None:
     partly = http.post(path, json={"offsets": some})
     assert partly.status_code == 207
     assert [one.get("error") for one in partly.json()["offsets"]] == ["OFFSET_OUT_OF_RANGE", None]
+    alone = error_of(http.post(path, json={"offsets": some[:1]}), 416)
+    assert alone["error"] == "OFFSET_OUT_OF_RANGE"
+    both = error_of(http.post(path, json={"offsets": some[:1] * 2}), 416)
+    assert [one["error_code"] for one in both["offsets"]] == [416, 416]
     error_of(http.post(path, json={"offsets": [{"partition": 9, "before_offset": 0}]}), 404)
     error_of(http.post(path, json={"offsets": []}), 400)
 

@@ -22,6 +22,16 @@ def lost_with_acks_all_though_set_aside(story: Story) -> None:
     story.aside = [story.sent(4, 4, stored=False)]
 
 
+def lost_with_acks_1_though_nobody_took_over(story: Story) -> None:
+    good(story)
+    story.aside = [story.sent(0, 4, producer="one", acks="1", stored=False)]
+
+
+def lost_with_acks_1_after_the_take_over(story: Story) -> None:
+    take_over(story)
+    story.aside.append(story.sent(2, 3, producer="one", acks="1", stored=False))
+
+
 def lost_in_the_middle(story: Story) -> None:
     good(story)
     del story.rows[1]
@@ -112,6 +122,31 @@ def read_began_too_late(story: Story) -> None:
     story.read(1, (2, "p:2:0"))
 
 
+def read_went_back(story: Story) -> None:
+    good(story)
+    story.read(2, (1, "p:1:0"), (2, "p:2:0"))
+
+
+def read_is_to_go_on_where_it_was(story: Story) -> None:
+    good(story)
+    story.read(0, (0, "p:0:0"), (1, "p:1:0"), hw=4, next=1)
+
+
+def read_is_to_go_on_too_far(story: Story) -> None:
+    good(story)
+    story.read(0, (0, "p:0:0"), (1, "p:1:0"), hw=4, next=3)
+
+
+def read_is_empty_and_goes_on(story: Story) -> None:
+    good(story)
+    story.read(2, hw=4, next=4)
+
+
+def read_stands_still(story: Story) -> None:
+    good(story)
+    story.read(2, hw=4, next=2)
+
+
 def poll_went_back(story: Story) -> None:
     good(story)
     story.poll(2)
@@ -183,6 +218,11 @@ def high_watermark_went_back(story: Story) -> None:
     story.read(4, hw=9)
 
 
+def high_watermark_went_back_between_reads(story: Story) -> None:
+    good(story)
+    story.read(3, hw=3, next=3)
+
+
 def copied_twice(story: Story) -> None:
     good(story)
     story.copies.append(story.copies[0])
@@ -193,10 +233,17 @@ def copied_wrongly(story: Story) -> None:
     story.copies[1] = ("t", 0, 1, "p:3:0")
 
 
+def copied_with_a_gap(story: Story) -> None:
+    good(story)
+    del story.copies[1]
+
+
 BAD: list[tuple[Callable[[Story], None], set[str]]] = [
     (acknowledged_and_lost, {"lost"}),
     (lost_with_acks_1_and_nowhere, {"lost"}),
     (lost_with_acks_all_though_set_aside, {"lost"}),
+    (lost_with_acks_1_though_nobody_took_over, {"lost"}),
+    (lost_with_acks_1_after_the_take_over, {"lost"}),
     (lost_in_the_middle, {"lost", "offset missing", "read past the HW"}),
     (duplicated, {"duplicated", "reordered"}),
     (duplicated_and_gone, {"duplicated"}),
@@ -208,11 +255,16 @@ BAD: list[tuple[Callable[[Story], None], set[str]]] = [
     (nobody_sent_it, {"never sent"}),
     (value_changed_in_storage, {"value changed"}),
     (value_changed_between_reads, {"value changed"}),
-    (read_past_the_high_watermark, {"read past the HW"}),
+    (read_past_the_high_watermark, {"high watermark went back", "read past the HW"}),
     (read_and_never_committed, {"high watermark went back", "read past the HW"}),
     (a_set_aside_record_was_read, {"value changed"}),
     (read_left_something_out, {"read skipped"}),
     (read_began_too_late, {"read skipped"}),
+    (read_went_back, {"read went back"}),
+    (read_is_to_go_on_where_it_was, {"read went back"}),
+    (read_is_to_go_on_too_far, {"read skipped"}),
+    (read_is_empty_and_goes_on, {"read skipped"}),
+    (read_stands_still, {"read stands still"}),
     (poll_went_back, {"poll went back"}),
     (poll_skipped, {"poll skipped"}),
     (owned_twice, {"owned twice"}),
@@ -225,6 +277,8 @@ BAD: list[tuple[Callable[[Story], None], set[str]]] = [
     (log_start_went_back, {"log start went back"}),
     (log_start_went_back_on_disk, {"log start went back"}),
     (high_watermark_went_back, {"high watermark went back"}),
+    (high_watermark_went_back_between_reads, {"high watermark went back"}),
     (copied_twice, {"copied twice"}),
     (copied_wrongly, {"value changed"}),
+    (copied_with_a_gap, {"copy skipped"}),
 ]

@@ -9,7 +9,7 @@ partition and an offset, may hold one value only, for ever.
 Events that are looked at, with the fields of their invocation / of their end:
 
     produce    topic, producer, number, count, acks, idempotent, keys? tombstones? / at: [[partition, offset], …]
-    read       topic, partition, from / hw, start, rows: [[offset, value], …]            fetches and delta-rs readers
+    read       topic, partition, from / hw, start, next, rows: [[offset, value], …]      fetches and delta-rs readers
     poll       group / rows: [[topic, partition, offset, value], …]                      members of groups
     position   topic, partition / start                                                  deletions and looks
     join       group / member, generation, partitions: [[topic, partition], …]           what a sync answered
@@ -65,7 +65,8 @@ class Checker:
         self.check_groups()
         self.check_committed()
         self.check_keys()
-        self.check_starts()
+        self.check_rising("start", "log start")
+        self.check_rising("hw", "high watermark")
         self.check_copies()
         return self.found
 
@@ -102,7 +103,10 @@ class Checker:
                 self.blame("refused and stored", place, offset, f"{value!r} was refused with {error}")
 
     def lawfully_lost(self, write: Write) -> bool:
+        """Only a take-over by force overtakes a log: once the loser is gone nothing can be lost any more."""
         if str(write.call.began["acks"]) != "1" or write.name not in self.aside or write.place is None:
+            return False
+        if not any(write.call.began["t"] < until for _, until in self.two):
             return False
         table = self.table(write.place)
         if table is None:
@@ -158,6 +162,8 @@ class Checker:
             ]
             for offset, write in writes:
                 began = write.call.began
+                if write.call.given_up:
+                    continue  # its producer went on under another identity, so a late arrival has no order
                 if began.get("idempotent") and last.get(began["producer"], (-1, -1)) >= write.number:
                     what = f"{write.value!r} comes after number {last[began['producer']]}"
                     self.blame("reordered", place, offset, what)
@@ -215,10 +221,18 @@ class Checker:
         table = self.table(place)
         if end.get("hw") is not None and offsets and max(offsets) >= end["hw"]:
             self.blame("read past the HW", place, max(offsets), f"{call.who} was told that the HW is {end['hw']}")
-        if table is not None and (end.get("hw") or 0) > table.end:
-            what = f"{call.who} saw a HW of {end['hw']}, the log ends at {table.end}"
-            self.blame("high watermark went back", place, table.end, what)
-        self.check_run(place, [call.began["from"] - 1, *offsets], "read", call.who)
+        run = [call.began["from"] - 1, *offsets]
+        self.check_run(place, run, "read", call.who)
+        after = end.get("next")
+        if after is None:
+            return
+        if after <= run[-1]:
+            self.blame("read went back", place, after, f"{call.who} had {run[-1]}, and is to go on at {after}")
+        elif table is not None and (left := table.held(run[-1] + 1, after)):
+            self.blame("read skipped", place, left[0], f"{call.who} had {run[-1]}, and is to go on at {after}")
+        elif table is not None and not offsets and (left := table.held(after, end["hw"])):
+            what = f"{call.who} got nothing at {run[0] + 1}, and is to go on at {after}, below a HW of {end['hw']}"
+            self.blame("read stands still", place, left[0], what)
 
     def check_run(self, place: Place, offsets: Sequence[int], kind: str, who: str) -> None:
         """Rising, and nothing left out that is there even now."""
@@ -299,7 +313,7 @@ class Checker:
             if at >= 0 and shown < most[at]:
                 self.blame("commit went back", place, most[at], f"{group} had committed it, {shown} was read")
 
-    # --- compaction and log starts --------------------------------------------------------------
+    # --- compaction, and what only rises --------------------------------------------------------
 
     def check_keys(self) -> None:
         """The last record of each key outlives compaction; an older one never comes back."""
@@ -332,30 +346,32 @@ class Checker:
                 what = f"the last value of {key!r} was {write.value!r}, now it is at {last}"
                 self.blame("compacted key lost", place, write.offset, what)
 
-    def check_starts(self) -> None:
-        """A log start only rises. A fenced service beside its successor may show an older one."""
+    def check_rising(self, field: str, called: str) -> None:
+        """Log starts and high watermarks only rise. A fenced service beside its successor may show older ones."""
         seen: dict[Place, list[tuple[float, float, int]]] = defaultdict(list)
         for call in (*self.by["read"], *self.by["position"]):
-            if call.ok and call.end is not None and call.end.get("start") is not None:
+            if call.ok and call.end is not None and call.end.get(field) is not None:
                 place = (call.began["topic"], call.began["partition"])
-                seen[place].append((call.began["t"], call.answered_at, call.end["start"]))
+                seen[place].append((call.began["t"], call.answered_at, call.end[field]))
         for place, looks in seen.items():
-            times, most = running_most([(until, start) for _, until, start in looks])
-            for since, until, start in looks:
+            times, most = running_most([(until, number) for _, until, number in looks])
+            for since, until, number in looks:
                 at = bisect.bisect_left(times, since) - 1
                 beside = any(since < end and until > begin for begin, end in self.two)
-                if at >= 0 and most[at] > start and not beside:
-                    self.blame("log start went back", place, start, f"it was {most[at]} before")
+                if at >= 0 and most[at] > number and not beside:
+                    self.blame(f"{called} went back", place, number, f"it was {most[at]} before")
             table = self.table(place)
-            if table is not None and most[-1] > table.start:
-                self.blame("log start went back", place, table.start, f"{most[-1]} was seen, {table.start} is stored")
+            if table is not None and most[-1] > (stored := table.start if field == "start" else table.end):
+                self.blame(f"{called} went back", place, stored, f"{most[-1]} was seen, {stored} is stored")
 
     def check_copies(self) -> None:
-        """A job that writes exactly once wrote each record once, as it is in the log."""
-        seen: set[tuple[Place, int]] = set()
+        """A job that writes exactly once wrote each record once, as it is in the log, and left none out."""
+        seen: dict[Place, set[int]] = defaultdict(set)
         for topic, partition, offset, value in self.copies:
             self.looked["records copied by a job"] += 1
-            if ((topic, partition), offset) in seen:
+            if offset in seen[topic, partition]:
                 self.blame("copied twice", (topic, partition), offset, f"{value!r}")
-            seen.add(((topic, partition), offset))
+            seen[topic, partition].add(offset)
             self.check_kept((topic, partition), offset, value, "read past the HW", "copied by a job")
+        for place, offsets in seen.items():
+            self.check_run(place, sorted(offsets), "copy", "the job")

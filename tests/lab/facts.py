@@ -61,6 +61,11 @@ class Call:
         return self.end is not None and self.end["is"] == "fail"
 
     @property
+    def given_up(self) -> bool:
+        """Nobody knows, and whoever asked asks no more."""
+        return self.end is not None and self.end["is"] == "info"
+
+    @property
     def answered_at(self) -> float:
         return float(self.end["t"]) if self.end is not None and self.ok else math.inf
 

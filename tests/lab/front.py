@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
+import struct
 import threading
 from collections.abc import Callable
 from typing import Any
 
 HOST = "127.0.0.1"
 _CHUNK = 1 << 16
+_RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER: on, for no time at all."""
 
 
 class Front:
@@ -48,6 +52,8 @@ class Front:
     def _cut(self) -> None:
         for writers in self._pairs.values():
             for writer in writers:
+                # Without this the peer would see an orderly end if it had nothing unread.
+                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                 writer.transport.abort()
 
     async def _listen(self) -> None:

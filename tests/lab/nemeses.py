@@ -142,6 +142,27 @@ class Nemeses:
         finally:
             site.disks.writable(site.path)
 
+    def do_store_fail(self, **what: Any) -> str:
+        return self._store("fail", **what)
+
+    def do_store_apply_and_fail(self, **what: Any) -> str:
+        """The write is done, and whoever asked for it hears an error."""
+        return self._store("apply-and-fail", **what)
+
+    def do_store_slow(self, **what: Any) -> str:
+        return self._store("slow", **what)
+
+    def _store(self, how: str, seconds: float, **what: Any) -> str:
+        faults = self._site.store_faults
+        assert faults is not None
+        before = faults.hits
+        faults.set(how, **what)
+        try:
+            self._wait(seconds)
+        finally:
+            faults.clear()
+        return f"{faults.hits - before} calls"
+
     # --- the network ----------------------------------------------------------------------------
 
     def do_cut(self, times: int) -> None:

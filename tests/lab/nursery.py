@@ -14,6 +14,7 @@ import select
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -26,7 +27,10 @@ class Child:
     def __init__(self, pid: int, out: Path) -> None:
         self.pid = pid
         self.out = out
-        self._fd = os.pidfd_open(pid)
+        try:
+            self._fd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            self._fd = -1  # it ended at once; what it said is in its files
 
     @property
     def alive(self) -> bool:
@@ -107,6 +111,8 @@ def main() -> None:
             code = 1
             try:
                 code = _become(json.loads(line))
+            except Exception:  # noqa: BLE001  # it ends here, and its log should say why
+                traceback.print_exc()
             finally:
                 sys.stdout.flush()
                 sys.stderr.flush()

@@ -43,6 +43,12 @@ TORN: dict[str, Draw] = {
         "seed": dice.randrange(1 << 30),
     },
 }
+# Of the calls by which a service reads and writes a local root.
+STORE: dict[str, Draw] = {
+    "store-fail": _fault(match=["data", "commits", "all"], chance=[0.2, 0.6, 1.0]),
+    "store-apply-and-fail": _fault(match=["data", "commits", "all"], chance=[0.2, 0.6, 1.0]),
+    "store-slow": _fault(match=["data", "commits", "all"], chance=[0.3, 1.0], delay=[0.05, 0.3, 1.0]),
+}
 # Of a local root on a disk of its own.
 DISK: dict[str, Draw] = {
     "full": lambda dice: _for(0.5, 2.0)(dice) | {"kill": dice.random() < 0.4},
@@ -58,7 +64,7 @@ BUCKET: dict[str, Draw] = {
     "hang": _fault(chance=[0.05, 0.2]),
     "outage": _for(0.3, 3.0),
 }
-KINDS = {"folder": COMMON | TORN, "disk": COMMON | TORN | DISK, "bucket": COMMON | BUCKET}
+KINDS = {"folder": COMMON | TORN | STORE, "disk": COMMON | TORN | STORE | DISK, "bucket": COMMON | BUCKET}
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,7 +192,14 @@ class ThePythonProducer(Client):
     def once(self) -> None:
         number, self._number = self._number, self._number + 1
         operation = self.recorder.invoke(
-            self.name, "produce", topic=ORDERS, producer=f"{self.name}.0", number=number, count=1, acks="all"
+            self.name,
+            "produce",
+            topic=ORDERS,
+            producer=f"{self.name}.0",
+            number=number,
+            count=1,
+            acks="all",
+            idempotent=True,  # its default; one thread sends, so the numbers are in the order of sending
         )
 
         def done(future: Future[Delivery]) -> None:

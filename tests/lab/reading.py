@@ -45,7 +45,7 @@ class Fetching(Client):
         hw, start, after = (
             int(answer.headers[f"sluice-{name}"]) for name in ("high-watermark", "log-start-offset", "next-offset")
         )
-        operation.ok(hw=hw, start=start, rows=rows)
+        operation.ok(hw=hw, start=start, next=after, rows=rows)
         if not looks_back:
             self._next[place] = after
 

@@ -1,4 +1,4 @@
-"""A service of the lab: `sluice serve` in its own process, with a clock that can be moved, and by force if wanted."""
+"""A service of the lab: `sluice serve` in a process of its own, whose clock can be moved and whose store can fail."""
 
 from __future__ import annotations
 
@@ -62,12 +62,15 @@ class ServiceProcess:
         nursery: Nursery,
         root: str,
         wall: Wall,
+        store_faults: Path | None,
         settings: Mapping[str, str],
         log: Path,
         *,
         force: bool = False,
     ) -> None:
         spec = {"root": root, "clock": str(wall.path), "force": force}
+        if store_faults is not None:
+            spec["store_faults"] = str(store_faults)
         self._log = log
         self._child = nursery.start("service", spec, log, SETTINGS | dict(settings))
         self.port = 0
@@ -115,11 +118,15 @@ def load() -> None:
     """Import what a service needs."""
     importlib.import_module("sluice.api.cli")
     importlib.import_module("sluice.api.main")
+    importlib.import_module("tests.lab.store_faults")
 
 
 def main(spec: dict[str, Any]) -> None:
     from sluice.api.cli import app
+    from sluice.log_store import engine
     from sluice.log_store.clock import SystemClock
+    from sluice.log_store.store import Store, open_store
+    from tests.lab.store_faults import struck
 
     fd, true_ms = os.open(spec["clock"], os.O_RDONLY), SystemClock.wall_ms
 
@@ -127,5 +134,11 @@ def main(spec: dict[str, Any]) -> None:
         return true_ms(clock) + int(_OFFSET.unpack(os.pread(fd, 8, 0))[0])
 
     SystemClock.wall_ms = wall_ms  # type: ignore[method-assign,assignment]
+    if "store_faults" in spec:
+
+        def open_failing(*arguments: Any, **options: Any) -> Store:
+            return struck(open_store(*arguments, **options), Path(spec["store_faults"]))
+
+        setattr(engine, "open_store", open_failing)  # noqa: B010  # the module does not export it
     force = ["--force"] if spec["force"] else []
     app(["serve", "--root", spec["root"], "--port", "0", *force])

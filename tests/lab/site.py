@@ -16,6 +16,7 @@ from tests.lab.history import Recorder, now
 from tests.lab.nursery import Child, Nursery
 from tests.lab.service import Refused, ServiceProcess, Wall
 from tests.lab.storage import Lake
+from tests.lab.store_faults import StoreFaults
 from tests.support.faulty_proxy import FaultyProxy
 
 COMES_BACK_S = 300.0
@@ -70,6 +71,8 @@ class Site:
         self.history.mkdir(parents=True)
         self.recorder = Recorder(self.history / "lab.jsonl")
         self.wall = Wall(folder / "clock")
+        # A bucket has its proxy for that.
+        self.store_faults = None if root else StoreFaults(folder / "store-faults")
         self.front = Front(seed)
         self.nursery = Nursery(folder / "out")
         self.services: list[ServiceProcess] = []
@@ -87,7 +90,8 @@ class Site:
 
     def begin_service(self, *, force: bool = False) -> ServiceProcess:
         log = self.folder / "service.log"
-        return ServiceProcess(self.nursery, self.root, self.wall, self.settings, log, force=force)
+        faults = self.store_faults.path if self.store_faults is not None else None
+        return ServiceProcess(self.nursery, self.root, self.wall, faults, self.settings, log, force=force)
 
     def start(self, *, force: bool = False) -> ServiceProcess:
         """Until it listens. An offline job may have the leadership for a while, and a disk may still be full."""
@@ -190,6 +194,8 @@ class Site:
         self.front.delay_s = self.front.broken = 0.0
         if self.proxy is not None:
             self.proxy.clear()
+        if self.store_faults is not None:
+            self.store_faults.clear()
         for name in self.clients:
             self.signal_clients(name, signal.SIGCONT)
         for service in self.services:
@@ -212,3 +218,5 @@ class Site:
     def close(self) -> None:
         self.nursery.close()
         self.front.stop()
+        if self.store_faults is not None:
+            self.store_faults.close()

@@ -1,15 +1,18 @@
-"""A long run at half of the largest rate, with every job of the service at work: nothing may grow for ever.
+"""A long run at half of the largest rate, with every job at work, in the service and as processes: nothing may grow for
+ever.
 
 The first tenth finds the largest rate that four clients reach, the rest is driven at half of it. What the service uses
-is sampled all the time; after warm-up the figures should be flat. The report says how the last quarter compares with
-the second one, and charts everything.
+is sampled all the time. The exit code is 1 if a figure is not flat, see `flatness`, if a job failed, or if a record is
+missing; the report charts everything.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 from dataclasses import dataclass, field
@@ -17,27 +20,34 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from deltalake import DeltaTable
 
+from tests.lab.administering import JOBS
 from tests.lab.chart import charts
 from tests.lab.client import CLUSTER
+from tests.lab.flatness import Figure, judged
 from tests.lab.history import now
 from tests.lab.producing import ARROW, arrow_body
+from tests.lab.soak_files import Orphans, behind, mebibytes
 from tests.support.server import Server
 
 TOPIC, KEYED, PARTITIONS, BATCH = "soak", "soak-keys", 4, 2_000
 CLIENTS = 2
 """Threads for each topic."""
 SAMPLES = 120
+JOB_PAUSE_S = 5.0
+# What is kept for a while is kept as briefly as the settings allow, so that disk use can become flat.
 SETTINGS = {
     "SLUICE_COMMIT_INTERVAL_MS": "50",
     "SLUICE_RETENTION_CHECK_INTERVAL_MS": "5000",
     "SLUICE_FILE_DELETE_DELAY_MS": "60000",
+    "SLUICE_LOG_JSON_RETENTION_MS": "3600000",
+    "SLUICE_ORPHAN_RETENTION_MS": "3600000",
     "SLUICE_MERGE_QUIET_MS": "2000",
 }
+BOUNDED = {"segment.bytes": str(1 << 20), "file.delete.delay.ms": "60000"}
 CONFIGS = {
-    TOPIC: {"retention.bytes": str(8 << 20), "segment.bytes": str(1 << 20)},
-    KEYED: {"cleanup.policy": "compact", "segment.bytes": str(1 << 20), "min.cleanable.dirty.ratio": "0.2"},
+    TOPIC: BOUNDED | {"retention.bytes": str(8 << 20), "retention.ms": "60000"},
+    KEYED: BOUNDED | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.2"},
 }
 
 
@@ -80,6 +90,26 @@ class Load:
         return 1000 * times[int(len(times) * 0.99)] if times else 0.0
 
 
+@dataclass(slots=True)
+class Jobs:
+    """The maintenance jobs as processes, one after the other, beside what the service does by itself."""
+
+    root: Path
+    runs: int = 0
+    failed: list[str] = field(default_factory=list)
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        for job, *arguments in itertools.cycle(JOBS):
+            if self.stopping.wait(JOB_PAUSE_S):
+                return
+            command = [sys.executable, "-m", "sluice.jobs", "run", job, "--root", str(self.root), *arguments]
+            done = subprocess.run(command, env=os.environ | SETTINGS, capture_output=True, text=True, check=False)
+            self.runs += 1
+            if done.returncode:
+                self.failed.append(f"{job}: {done.stdout[-400:]}{done.stderr[-400:]}")
+
+
 def soak(seconds: float, report: Path | None) -> int:
     with tempfile.TemporaryDirectory(prefix="sluice-soak-") as scratch:
         server = Server(Path(scratch) / "root", verify=True, **SETTINGS)
@@ -95,7 +125,7 @@ def _soak(server: Server, seconds: float, report: Path | None) -> int:
         settings = [{"name": key, "value": value} for key, value in configs.items()]
         body = {"topic_name": name, "partitions_count": PARTITIONS, "configs": settings}
         assert server.client.post(f"{CLUSTER}/topics", json=body).is_success
-    load = Load(server.url)
+    load, jobs, watch = Load(server.url), Jobs(server.root), Watch(server)
     threads = [threading.Thread(target=load.run, args=(topic,), daemon=True) for topic in (TOPIC, KEYED) * CLIENTS]
     for thread in threads:
         thread.start()
@@ -104,60 +134,45 @@ def _soak(server: Server, seconds: float, report: Path | None) -> int:
     most = sum(load.acked.values()) / tenth
     load.rate = most / 2 / BATCH / len(threads)
     print(f"the largest rate is {most:,.0f} records/s; going on at half of it", flush=True)
+    threads.append(threading.Thread(target=jobs.run, daemon=True))
+    threads[-1].start()
     samples: list[dict[str, float]] = []
     while (left := began + seconds - now()) > 0:
         threading.Event().wait(min(left, seconds / SAMPLES))
-        samples.append({"t": now() - began} | _sample(server, load))
+        samples.append({"t": now() - began} | watch.sample(load))
     load.stopping.set()
+    jobs.stopping.set()
     for thread in threads:
-        thread.join(60)
-    wrong = _wrong(server, load)
+        thread.join(120)
+    wrong = _wrong(server, load) + jobs.failed
     assert server.terminate() == 0
-    found = {"seconds": round(seconds), "records_per_second": round(most / 2), "acked": load.acked, "wrong": wrong}
-    _told(found, samples, report)
+    figures = judged(samples, seconds)
+    wrong += [f"{one.name} grew from {one.early:.1f} to {one.late:.1f}" for one in figures if one.grew]
+    found = {"seconds": round(seconds), "records_per_second": round(most / 2), "acked": load.acked, "jobs": jobs.runs}
+    _told(found | {"wrong": wrong}, figures, samples, report)
     return 1 if wrong else 0
 
 
-def _sample(server: Server, load: Load) -> dict[str, float]:
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{server.pid}/status").read_text().splitlines())
-    folders = [server.root / "topics" / topic / str(p) for topic in (TOPIC, KEYED) for p in range(PARTITIONS)]
-    folders = [folder for folder in folders if (folder / "_delta_log").exists()]
-    return {
-        "memory, MiB": int(status["VmRSS"].split()[0]) / 1024,
-        "open files": len(os.listdir(f"/proc/{server.pid}/fd")),
-        "threads": server.threads,
-        "ack p99, ms": load.p99_ms(),
-        "versions behind the checkpoint": max((_behind(folder) for folder in folders), default=0),
-        "orphaned files": sum(_orphans(folder) for folder in folders),
-        "disk, MiB": _bytes(server.root) / (1 << 20),
-    }
+class Watch:
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        folders = [server.root / "topics" / topic / str(p) for topic in (TOPIC, KEYED) for p in range(PARTITIONS)]
+        self._orphans = {folder: Orphans(folder) for folder in folders}
 
-
-def _behind(folder: Path) -> int:
-    log = folder / "_delta_log"
-    newest = max((int(path.stem) for path in log.glob("*.json")), default=0)
-    hint = log / "_last_checkpoint"
-    return newest - (json.loads(hint.read_text())["version"] if hint.exists() else 0)
-
-
-def _orphans(folder: Path) -> int:
-    """Data files that no commit names, older than what may be on its way into one."""
-    listed = {path.name: path for path in folder.glob("*.parquet")}
-    named = b"".join(path.read_bytes() for path in (folder / "_delta_log").glob("*.json"))
-    named_too = {uri.rpartition("/")[2] for uri in DeltaTable(str(folder)).file_uris()}
-    loose = [path for name, path in listed.items() if name not in named_too and name.encode() not in named]
-    return sum(path.exists() and os.stat(path).st_size > 0 for path in loose)
-
-
-def _bytes(folder: Path) -> int:
-    total = 0
-    for path, _, names in os.walk(folder):
-        for name in names:
-            try:
-                total += os.stat(f"{path}/{name}").st_blocks * 512
-            except FileNotFoundError:
-                continue  # it was cleaned up meanwhile
-    return total
+    def sample(self, load: Load) -> dict[str, float]:
+        pid = self._server.pid
+        status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        commits, rest = mebibytes(self._server.root)
+        return {
+            "memory, MiB": int(status["VmRSS"].split()[0]) / 1024,
+            "open files": len(os.listdir(f"/proc/{pid}/fd")),
+            "threads": self._server.threads,
+            "ack p99, ms": load.p99_ms(),
+            "versions behind the checkpoint": max(map(behind, self._orphans)),
+            "orphaned files": sum(orphans.count() for orphans in self._orphans.values()),
+            "data and WAL, MiB": rest,
+            "commit files, MiB": commits,
+        }
 
 
 def _wrong(server: Server, load: Load) -> list[str]:
@@ -173,20 +188,21 @@ def _wrong(server: Server, load: Load) -> list[str]:
     return wrong
 
 
-def _told(found: dict[str, Any], samples: list[dict[str, float]], report: Path | None) -> None:
-    names = [name for name in samples[0] if name != "t"]
-    quarter = max(1, len(samples) // 4)
-    print(f"{'':32}{'2nd quarter':>14}{'last quarter':>14}   medians")
-    found["figures"] = {}
-    for name in names:
-        values = [sample[name] for sample in samples]
-        early, late = statistics.median(values[quarter : 2 * quarter] or values), statistics.median(values[-quarter:])
-        found["figures"][name] = {"second_quarter": round(early, 2), "last_quarter": round(late, 2)}
-        print(f"{name:32}{early:14.1f}{late:14.1f}")
-    print(f"acknowledged: {found['acked']}; wrong: {found['wrong'] or 'nothing'}")
-    if report is not None:
-        report.mkdir(parents=True, exist_ok=True)
-        (report / "soak.json").write_text(json.dumps(found | {"samples": samples}, indent=1))
-        title = f"soak: {found['records_per_second']:,} records/s for {found['seconds'] / 60:.0f} min"
-        series = {name: [sample[name] for sample in samples] for name in names}
-        (report / "soak.svg").write_text(charts(title, [sample["t"] for sample in samples], series))
+def _told(found: dict[str, Any], figures: list[Figure], samples: list[dict[str, float]], report: Path | None) -> None:
+    print(f"{'medians':32}{'2nd quarter':>14}{'last quarter':>14}")
+    for one in figures:
+        print(one)
+    print(f"acknowledged: {found['acked']}; {found['jobs']} jobs were run")
+    for line in found["wrong"] or ["nothing"]:
+        print(f"wrong: {line}")
+    if report is None:
+        return
+    report.mkdir(parents=True, exist_ok=True)
+    found["figures"] = {
+        one.name: {"second_quarter": round(one.early, 2), "last_quarter": round(one.late, 2), "verdict": one.verdict}
+        for one in figures
+    }
+    (report / "soak.json").write_text(json.dumps(found | {"samples": samples}, indent=1))
+    title = f"soak: {found['records_per_second']:,} records/s for {found['seconds'] / 60:.0f} min"
+    series = {one.name: [sample[one.name] for sample in samples] for one in figures}
+    (report / "soak.svg").write_text(charts(title, [sample["t"] for sample in samples], series))

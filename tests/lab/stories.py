@@ -83,7 +83,8 @@ class Story:
 
 def good(story: Story) -> None:
     values = [story.sent(number, number) for number in range(4)]
-    story.read(0, *enumerate(values))
+    story.read(0, *enumerate(values), hw=4, next=4)
+    story.read(4, hw=4, next=4)  # there is nothing yet
     story.joined(1, 0)
     story.note("assigned", partitions=[["t", 0]])
     story.poll(0, 1)
@@ -107,6 +108,7 @@ def retention(story: Story) -> None:
     story.note("assigned", partitions=[["t", 0]])
     story.poll(0, 2, 3)  # 1 was gone before it was read
     story.commit(4)
+    story.copies = [("t", 0, offset, values[offset]) for offset in (0, 2, 3)]
 
 
 def doubt(story: Story) -> None:
@@ -119,11 +121,21 @@ def doubt(story: Story) -> None:
     story.sent(0, -1, stored=False, producer="q", how="fail")
 
 
+def given_up(story: Story) -> None:
+    """An idempotent producer that gives up a record goes on under another identity: the late one has no order."""
+    story.sent(0, 0)
+    story.sent(1, -1, stored=False, how="info")
+    story.sent(2, 1)
+    story.rows[2] = (None, "p:1:0")
+    story.sent(3, 3)
+
+
 def take_over(story: Story) -> None:
     """acks=1 in a log that a successor overtook: set aside, its offset given anew, and never read."""
     story.sent(0, 0)
-    gone = {"producer": "one", "acks": "1", "stored": False}
+    gone: dict[str, Any] = {"producer": "one", "acks": "1", "stored": False}
     story.aside = [story.sent(0, 1, **gone), story.sent(1, 2, keys=["a"], tombstones=[0], **gone)]
+    story.note("two", since=1.5, until=7.0)
     story.sent(1, 1)
     story.sent(2, 2)
 
@@ -135,6 +147,13 @@ def compaction(story: Story) -> None:
     story.sent(2, 2, keys=["a"])
     story.sent(3, 3, keys=["b"], tombstones=[0], stored=False)
     story.end = 4
+
+
+def reads_of_a_compacted_log(story: Story) -> None:
+    compaction(story)
+    story.read(0, (2, "p:2:0"), hw=4, next=4)
+    story.read(3, hw=4, next=4)
+    story.copies = [("t", 0, 0, "p:0:0"), ("t", 0, 2, "p:2:0")]
 
 
 def rebalance(story: Story) -> None:
@@ -160,7 +179,20 @@ def two_services(story: Story) -> None:
     story.start, story.rows = 2, {2: story.rows[2]}
     story.call("position", {"topic": "t", "partition": 0}, {"start": 2}, since=50, until=51)
     story.call("position", {"topic": "t", "partition": 0}, {"start": 0}, since=52, until=53)
-    story.note("two", since=49.0, until=54.0)
+    story.read(2, (2, "p:2:0"), hw=3, next=3, start=2)
+    story.read(2, hw=2, next=2, start=2)
+    story.note("two", since=49.0, until=60.0)
 
 
-GOOD = [nothing, good, retention, doubt, take_over, compaction, rebalance, two_services]
+GOOD = [
+    nothing,
+    good,
+    retention,
+    doubt,
+    given_up,
+    take_over,
+    compaction,
+    reads_of_a_compacted_log,
+    rebalance,
+    two_services,
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,10 +16,12 @@ import httpx
 import pytest
 
 from sluice.log_store.engine import LogStore
+from sluice.log_store.store import StoreError, StoreNotFound, open_store
 from tests.lab.chart import charts
 from tests.lab.front import Front
 from tests.lab.history import Recorder, load
 from tests.lab.storage import set_aside
+from tests.lab.store_faults import StoreFaults, struck
 from tests.lab.torn import tear_commit, tear_wal
 from tests.support.harness import SMALL, Process, check, settings_of
 from tests.support.server import Server, running
@@ -63,6 +66,53 @@ def test_the_front_relays_and_breaks(server: Server) -> None:
             assert time.monotonic() - began >= 0.2
     finally:
         front.stop()
+
+
+def test_a_cut_connection_is_reset() -> None:
+    """Not ended in order: a client may not take what it has for the whole answer."""
+    front = Front(1)
+    front.start()
+    with socket.create_server(("127.0.0.1", 0)) as behind, socket.socket() as client:
+        client.settimeout(20)
+        try:
+            front.targets = (behind.getsockname()[1],)
+            client.connect(("127.0.0.1", front.port))
+            server, _ = behind.accept()
+            with server:
+                server.settimeout(20)
+                client.sendall(b"a")
+                assert server.recv(1) == b"a"
+                server.sendall(b"b")
+                assert client.recv(1) == b"b"
+                front.cut()
+                for one in (client, server):
+                    with pytest.raises(ConnectionResetError):
+                        one.recv(1)
+        finally:
+            front.stop()
+
+
+def test_a_store_fails_while_it_is_told_to(tmp_path: Path) -> None:
+    faults = StoreFaults(tmp_path / "faults")
+    store = struck(open_store(tmp_path / "root"), faults.path)
+    store.put("a.parquet", b"a")
+    faults.set("fail", "data", 1.0)
+    with pytest.raises(StoreError):
+        store.put("b.parquet", b"b")
+    store.put("t/_delta_log/0.json", b"{}")
+    faults.set("apply-and-fail", "commits", 1.0)
+    with pytest.raises(StoreError):
+        store.put_if_absent("t/_delta_log/1.json", b"{}")
+    assert faults.hits == 2
+    faults.set("slow", "all", 1.0, delay=0.1)
+    began = time.monotonic()
+    assert [listed.name for listed in store.list("t/_delta_log")] == ["0.json", "1.json"]
+    assert time.monotonic() - began >= 0.1
+    faults.clear()
+    with pytest.raises(StoreNotFound):
+        store.get("b.parquet")
+    assert (store.get("a.parquet"), faults.hits) == (b"a", 3)
+    faults.close()
 
 
 def test_torn_files_are_repaired(tmp_root: Path, tmp_path: Path) -> None:

@@ -1,13 +1,65 @@
-"""A soak that is far too short to say anything, but goes all the way."""
+"""The judgement of a soak, on samples made by hand; and a soak too short to say much, but one that goes all the way."""
 
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
 
+from tests.lab.flatness import BOUNDS, judged
 from tests.lab.soak import soak
+from tests.lab.soak_files import ON_ITS_WAY_S, Orphans
+
+LONG_S = 8 * 3600.0
+FLAT = dict.fromkeys(BOUNDS, 100.0) | {"orphaned files": 0.0}
+
+
+def test_flat_figures_are_flat() -> None:
+    """Noise, and a warm-up in the first quarter, are no growth."""
+    samples = [{name: value * (1 + number % 3 / 100) for name, value in FLAT.items()} for number in range(30)]
+    samples = [dict.fromkeys(BOUNDS, 1.0)] * 10 + samples
+    assert {figure.verdict for figure in judged(samples, LONG_S)} == {"flat"}
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_a_figure_that_grows_is_found(name: str) -> None:
+    samples = [FLAT | {name: FLAT[name] + 20.0 * number} for number in range(40)]
+    assert [figure.name for figure in judged(samples, LONG_S) if figure.grew] == [name]
+
+
+def test_a_small_figure_may_double() -> None:
+    samples = [FLAT | {"threads": 2.0 + number // 20 * 2} for number in range(40)]
+    assert not any(figure.grew for figure in judged(samples, LONG_S))
+
+
+def test_what_had_no_time_to_settle_is_not_judged() -> None:
+    samples = [FLAT | {"commit files, MiB": 10.0 * number, "orphaned files": 1.0 * number} for number in range(40)]
+    verdicts = {figure.name: figure.verdict for figure in judged(samples, 60)}
+    assert verdicts["commit files, MiB"].startswith("too short a run")
+    assert verdicts["orphaned files"] == "grew"
+
+
+def test_an_orphan_is_a_file_that_no_commit_named_for_a_while(tmp_path: Path) -> None:
+    (tmp_path / "_delta_log").mkdir()
+    orphans = Orphans(tmp_path)
+
+    def written(name: str, version: int | None, age_s: float) -> None:
+        (tmp_path / name).write_bytes(b"PAR1")
+        os.utime(tmp_path / name, (time.time() - age_s,) * 2)
+        if version is not None:
+            commit = json.dumps({"add": {"path": name}}, separators=(",", ":"))
+            (tmp_path / "_delta_log" / f"{version:020}.json").write_text(commit)
+
+    written("a.parquet", 0, 2 * ON_ITS_WAY_S)
+    written("young.parquet", None, 0)
+    assert orphans.count() == 0
+    (tmp_path / "_delta_log" / f"{0:020}.json").unlink()  # cleaned up: what it named is known still
+    written("old.parquet", None, 2 * ON_ITS_WAY_S)
+    written("b.parquet", 1, 2 * ON_ITS_WAY_S)
+    assert orphans.count() == 1
 
 
 @pytest.mark.full

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from sluice.log_store.clock import SystemClock
 from sluice.streaming import register
 from sluice.streaming.spark.job_options import parse_options
 from sluice.streaming.spark.job_run import run_query
@@ -97,4 +96,4 @@ def _end(server: Server, partition: int) -> int:
 def _run(spark: SparkSession, arguments: list[str]) -> None:
     options = parse_options([*arguments, "--trigger", "availableNow"], {})
     assert options.checkpoint is not None
-    assert run_query(spark, options, options.checkpoint, StopGate(SystemClock())) == 0
+    assert run_query(spark, options, options.checkpoint, StopGate()) == 0

@@ -14,7 +14,6 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from sluice.log_store.clock import SystemClock
 from sluice.streaming import register
 from sluice.streaming.spark.job_batches import planned_batch
 from sluice.streaming.spark.job_options import parse_options
@@ -67,6 +66,7 @@ def _letters(server: Server, topic: str) -> list[dict[str, Any]]:
 def test_alone_and_killed_the_table_and_the_dead_letters_are_exactly_once(tmp_path: Path):
     (tmp_path / "functions.py").write_text(FUNCTIONS)
     table = tmp_path / "out"
+    wanted = [n for n in range(200) if n % 50 not in (7, 8)]  # 7, 57, … are rejected and 8, 58, … left out
     arguments = [
         *("--topics", TOPIC, "--path", str(tmp_path / "root"), "--to", f"delta:{table}"),
         *("--checkpoint", str(tmp_path / "checkpoint"), "--starting-offsets", "earliest"),
@@ -88,7 +88,9 @@ def test_alone_and_killed_the_table_and_the_dead_letters_are_exactly_once(tmp_pa
             driver = Driver([*arguments, "--max-offsets-per-trigger", "25", "--trigger", "processingTime"], tmp_path)
             started.append(driver)
             driver.wait_for("started")
-            driver.wait_for("progress", chance.choice((0, 1, 1, 2)))
+            batches = chance.choice((0, 1, 1, 2))
+            # After many kills there may be nothing left to make progress with.
+            _until(lambda: driver.count("progress") >= batches or len(stored_rows(table)) == len(wanted), [driver])  # noqa: B023
             threading.Event().wait(chance.uniform(0, 2))
             driver.kill()
         metrics = tmp_path / "job.prom"
@@ -101,9 +103,7 @@ def test_alone_and_killed_the_table_and_the_dead_letters_are_exactly_once(tmp_pa
         said = [event["event"] for event in last.events]
         assert [event for event in said if event in ("stopping", "done")] == ["stopping", "done"]
 
-        # 7, 57, … are rejected and 8, 58, … left out.
         rows = stored_rows(table)
-        wanted = sorted(n for n in range(200) if n % 50 not in (7, 8))
         assert sorted(row["n"] for row in rows) == wanted, f"seed {seed}"
         assert all(row["twice"] == 2 * row["n"] for row in rows)
         assert not origins(rows) - made
@@ -175,7 +175,7 @@ def test_members_are_killed_and_the_table_of_the_group_is_exactly_once(spark: Sp
         finally:
             # In order: Spark answers a stop in the middle of a function's batch with a StackOverflowError of its own.
             gate.request("the test is over")
-            stop_in_order(survivor, gate, 2.0)
+            stop_in_order(survivor, gate, lambda _: None)
         assert survivor.exception() is None or gate.refused
         assert gate.last_batch >= 0
 
@@ -195,7 +195,7 @@ def _whole(number: int) -> bool:
 
 def _in_session(spark: SparkSession, arguments: list[str]) -> tuple[StopGate, StreamingQuery]:
     register(spark)
-    gate, options = StopGate(SystemClock()), parse_options(arguments, {})
+    gate, options = StopGate(), parse_options(arguments, {})
     assert options.checkpoint is not None
     return gate, start_query(spark, options, options.checkpoint, gate)
 

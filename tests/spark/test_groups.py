@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections import Counter
@@ -14,6 +15,11 @@ import pytest
 
 from sluice.api.client import Record, SluiceClient
 from sluice.log_store.errors import GroupIdNotFound
+from sluice.streaming import register
+from sluice.streaming.spark.job_finished import told_what_is_finished
+from sluice.streaming.spark.job_options import parse_options
+from sluice.streaming.spark.job_run import run_query
+from sluice.streaming.spark.job_stop import StopGate
 from tests.support.server import Server, running
 from tests.support.spark_members import Row, start_query, written
 
@@ -100,6 +106,28 @@ def test_available_now_commits_its_last_batch_leaves_and_follows_a_reset(
     run()
     assert written(tmp_path) == everything + again
     assert lag(client, "nightly") == [0] * PARTITIONS
+
+
+def test_a_job_that_stops_commits_its_last_batch_long_before_the_next_trigger(
+    spark: SparkSession, server: Server, client: SluiceClient, topic: str, tmp_path: Path
+) -> None:
+    fill(client, topic, 10)
+    register(spark)
+    checkpoint = str(tmp_path / "checkpoint")
+    arguments = [
+        *("--topics", topic, "--group", "hourly", "--server", server.url, "--to", f"parquet:{tmp_path / 'out'}"),
+        *("--checkpoint", checkpoint, "--starting-offsets", "earliest", "--trigger", "processingTime=1h"),
+    ]
+    gate = StopGate()
+    with told_what_is_finished(parse_options(arguments, {})) as options:
+        job = threading.Thread(target=run_query, args=(spark, options, checkpoint, gate))
+        job.start()
+        until(lambda: gate.last_batch == 0, "the first batch is written")
+        gate.request("the test")
+        job.join(PATIENCE_S)
+    assert not job.is_alive()
+    assert lag(client, "hourly") == [0] * PARTITIONS
+    assert members(client, "hourly") == []
 
 
 def test_queries_share_the_partitions_while_others_come_go_and_the_service_is_away(

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from sluice.log_store.clock import SystemClock
 from sluice.log_store.errors import InvalidConfig
 from sluice.streaming import register
 from sluice.streaming.spark.job_options import parse_options
@@ -36,7 +35,7 @@ def _run_twice(spark: SparkSession, root: Path, checkpoint: Path, *arguments: st
     base = ["--topics", "t", "--path", str(root), "--checkpoint", str(checkpoint), "--trigger", "availableNow"]
     options = parse_options([*base, "--starting-offsets", "earliest", *arguments], {})
     for _ in range(2):
-        gate = StopGate(SystemClock())
+        gate = StopGate()
         query = start_query(spark, options, str(checkpoint), gate)
         assert query.awaitTermination(120)
         assert (gate.last_batch, query.exception()) == (0, None)

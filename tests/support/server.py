@@ -17,7 +17,7 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,12 @@ DELETE_DELAY = "SLUICE_TEST_DELETE_DELAY_MS"
 
 
 class Server:
-    def __init__(self, root: Path, *, verify: ssl.SSLContext | bool = True, **settings: str) -> None:
+    def __init__(
+        self, root: Path, *, verify: ssl.SSLContext | bool = True, within: Sequence[str] = (), **settings: str
+    ) -> None:
+        """`within`: a command that runs the service's own command line somewhere else, for example in a namespace."""
         self.root = root
+        self._within = within
         self._verify = verify
         self._settings = settings
         self._process: subprocess.Popen[str] | None = None
@@ -47,7 +51,7 @@ class Server:
         self._settings[KILL_AT] = f"{step}:{times}"
 
     def start(self, *options: str) -> None:
-        command = [sys.executable, "-m", "tests.support.server", "--root", str(self.root)]
+        command = [*self._within, sys.executable, "-m", "tests.support.server", "--root", str(self.root)]
         command += ["--port", str(self.port), *options]
         environment = os.environ | QUICK | self._settings
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
@@ -102,8 +106,10 @@ class Server:
 
 
 @contextmanager
-def running(root: Path, *, verify: ssl.SSLContext | bool = True, **settings: str) -> Iterator[Server]:
-    server = Server(root, verify=verify, **settings)
+def running(
+    root: Path, *, verify: ssl.SSLContext | bool = True, within: Sequence[str] = (), **settings: str
+) -> Iterator[Server]:
+    server = Server(root, verify=verify, within=within, **settings)
     try:
         server.start()
         yield server

@@ -126,6 +126,13 @@ def test_targets_of_make_exist(document: Path):
     assert named <= targets
 
 
+def test_make_bench_measures_growth_at_its_full_size():
+    """As CONTRIBUTING.md says: a shorter run would not show what months do."""
+    recipe = re.search(r"^bench:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    assert recipe is not None
+    assert "-m bench --full\n" in recipe[1]
+
+
 @every_document
 def test_files_that_are_named_exist(document: Path):
     for name in re.findall(r"\b(?:examples|tests|conf|bench)/[\w/.-]+\.(?:py|toml|json|yml)\b", document.read_text()):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -79,6 +81,26 @@ def test_a_batch_that_is_not_finished_is_not_committed(
     one.finish(one.read(end))
     assert one.trigger() == []
     until(lambda: {commit.offset for commit in offsets(client, group).values()} == {10})
+
+
+@pytest.mark.parametrize(("noted", "committed"), [("batch", 10), ("another", 0), ("nothing", 0)])
+def test_a_stop_in_order_commits_the_last_batch_without_another_trigger(
+    client: SluiceClient, query: Make, topic: str, group: str, tmp_path: Path, noted: str, committed: int
+) -> None:
+    """Which may be hours away. What the one who stops the query knows to be finished is in `group.finished.file`."""
+    fill(client, topic, 10)
+    file = tmp_path / "batch.json"
+    one = query(group_finished_file=str(file))
+    end = one.look()
+    assert end is not None
+    one.finish(one.read(end))
+    stamp = SourceOffset.from_json(end).stamp
+    if noted != "nothing":
+        file.write_text(json.dumps(dict(stamp) if noted == "batch" else {**stamp, "batch": 7}))
+    until(lambda: len(offsets(client, group)) == 3)
+    one.stop()
+    assert {commit.offset for commit in offsets(client, group).values()} == {committed}
+    assert members(client, group) == 0
 
 
 def test_idle_triggers_commit_nothing_again(client: SluiceClient, query: Make, topic: str, group: str) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Iterator
@@ -93,6 +94,61 @@ def test_doctor_finds_a_damaged_partition_and_fails(run, tmp_root: Path):
     damaged = run("doctor", "--root", str(tmp_root))
     assert (healthy.exit_code, damaged.exit_code) == (0, 1)
     assert "t-0" in damaged.stdout
+
+
+def test_doctor_shows_the_write_ahead_log_of_wal_dir(run, tmp_root: Path, tmp_path: Path):
+    wal = tmp_path / "wal"
+    with folder_cluster(tmp_root) as cluster:
+        settings = dataclasses.replace(cluster.settings, wal=dataclasses.replace(cluster.settings.wal, dir=str(wal)))
+        log = cluster.open(settings=settings)
+        log.create_topic("t")
+        append(log, "t", 0, batch("a"))
+        folder = tmp_root / folder_of(log, "t")
+    (wal / "parked").mkdir(exist_ok=True)
+    (wal / "parked" / "t-0.wal").write_bytes(b"waits")
+    (folder / "_delta_log" / "00000000000000000001.crc").write_bytes(b"delta-spark's")
+    (folder / "_sluice").mkdir(exist_ok=True)
+    (folder / "_sluice" / ".x-1.tmp").write_bytes(b"left")
+
+    def checks(wal_dir: Path) -> dict[str, dict[str, str]]:
+        result = run("doctor", "--json", "--root", str(tmp_root), SLUICE_WAL_DIR=str(wal_dir))
+        assert result.exit_code == 0
+        return {check["name"]: check for check in json.loads(result.stdout)}
+
+    found = checks(wal)
+    assert found[f"WAL {wal}"]["verdict"] == "warn"
+    assert " 1 parked" in found[f"WAL {wal}"]["text"]
+    assert found["leftovers"]["text"].startswith("1 sidecars and temporaries")
+    assert "1 version checksums (n.crc)" in found["leftovers"]["text"]
+    assert "does not exist" in checks(tmp_path / "nowhere")["WAL"]["text"]
+
+
+def test_commands_that_ask_no_service_take_its_options(run, tmp_path: Path):
+    question = tmp_path / "question.json"
+    question.write_text('{"partitions_per_topic": {"t": 1}, "subscriptions": {"c": ["t"]}}')
+    root = ("--root", str(tmp_path))
+    for command in (["config"], ["doctor", *root], ["assign", "--input", str(question)]):
+        found = run(*command, "--server", "http://nowhere", "--token=none", "--json")
+        assert (found.exit_code, found.stderr) == (0, ""), command
+        assert json.loads(found.stdout)
+    dumped = run("dump", "t/0", *root, "--server=http://nowhere", "--token", "none", "--json")
+    assert (dumped.exit_code, "no " in dumped.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "handed_on"),
+    [
+        (["jobs", "list", "--server", "http://x", "--json"], ["-m", "sluice.jobs", "list", "--json"]),
+        (["jobs", "run", "vacuum", "--server", "x"], ["-m", "sluice.jobs", "run", "vacuum", "--server", "x"]),
+        (["backup", "--token=x", "a", "b"], ["-m", "sluice.jobs.backup_command", "backup", "a", "b"]),
+        (["restore", "a", "--server", "x", "b"], ["-m", "sluice.jobs.backup_command", "restore", "a", "b"]),
+    ],
+)
+def test_a_job_is_handed_what_it_takes(run, monkeypatch, given: list[str], handed_on: list[str]):
+    called: list[list[str]] = []
+    monkeypatch.setattr("os.execv", lambda _path, arguments: called.append(arguments[1:]))
+    run(*given)
+    assert called == [handed_on]
 
 
 def _commands(group: Any, prefix: str = "") -> Iterator[str]:

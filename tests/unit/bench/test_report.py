@@ -6,8 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from bench import reasons
 from bench.peers.names import NAMES
-from bench.report import DOCUMENT, document, load, render
+from bench.report import DOCUMENT, document, load, render, results, unexplained
 
 
 def result(*figures: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -35,6 +38,19 @@ def test_what_was_lost_is_said_three_times():
     assert section(text, "## Where Sluice is behind").count("1.77") == 1
     assert "fast" not in section(text, "## Where Sluice is behind")
     assert "| slow / theirs | 1.77 | 1.77 … 1.77 | ≤ 1 **missed** | **behind** |" in section(text, "### latency")
+
+
+def test_the_reason_of_a_loss_is_told_once_with_figures_from_the_results(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(reasons, "REASONS", {("latency", "slow"): "It waits {latency: ours}, {latency: nothing}."})
+    other = LOST | {"what": "slower / theirs"}
+    peers = {"latency": result(measure("ours", 71.3), LOST, other, LOST | {"what": "lost / theirs"})}
+    told = section(render(peers, {}, frozenset()), "## Where the rest of the time goes")
+    assert "*latency: slow / theirs; latency: slower / theirs*. It waits 71.3 ms, not measured." in told
+    assert unexplained(peers, {}) == ["latency: lost / theirs"]
+
+
+def test_every_target_missed_in_this_repository_has_its_reason():
+    assert unexplained(*results()) == []
 
 
 def test_a_ratio_among_ourselves_is_neither_ahead_nor_behind():

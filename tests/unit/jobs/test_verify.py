@@ -421,11 +421,12 @@ def test_orphans_and_leftovers_are_notices_r6(root: Path):
     (root / T / damage.new_name(60)).write_bytes(b"orphan")
     (root / T / ".left.tmp").write_bytes(b"")
     (root / T / "_delta_log" / ".x.crc").write_bytes(b"")
+    (root / T / "_sluice" / ".left.tmp").write_bytes(b"")
     verdict = verify(root)
     assert verdict.violations == []
     texts = [notice.text for notice in verdict.notices if notice.topic == "t"]
     assert any("no commit names" in text for text in texts)
-    assert any(text.startswith("2 hidden files") for text in texts)
+    assert any(text.startswith("3 hidden files") for text in texts)
 
 
 # --- scope, live roots ---------------------------------------------------------------------------

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from sluice.log_store.append_queue import AppendQueue
+from sluice.log_store.catalog_states import METADATA_REF
 from sluice.log_store.engine import LogStore
-from sluice.log_store.errors import Overloaded, RequestTimedOut, WalFull
+from sluice.log_store.errors import Overloaded, RequestTimedOut, SluiceError, WalFull
+from sluice.log_store.partition_state import PartitionState
+from sluice.log_store.pending_budget import BATCH_OVERHEAD
 from sluice.log_store.wal import Wal
 from sluice.log_store.wal_values import WalBatch
 from tests.support.logs import (
@@ -38,10 +43,11 @@ def cluster() -> Iterator[Cluster]:
         yield made
 
 
-def opened(cluster: Cluster) -> LogStore:
+def opened(cluster: Cluster, partitions: int = 1) -> LogStore:
     log = cluster.open()
-    log.create_topic("t")
-    log.partition("t", 0).prepare()
+    log.create_topic("t", partitions=partitions)
+    for number in range(partitions):
+        log.partition("t", number).prepare()
     return log
 
 
@@ -234,6 +240,34 @@ def test_pending_bytes_are_bounded() -> None:
             waiting.append(log.append("t", 0, batch("small")))
         assert [result.base_offset for result in settled(waiting)] == [0, 1]
         assert append(log, "t", 0, batch("v" * 30_000), stamp=stamp(2, 0)).base_offset == 2
+
+
+def test_pending_bytes_of_all_partitions_together_are_bounded() -> None:
+    """A thousand partitions below their own limit would hold all that the WAL takes."""
+    with memory_cluster(pending_max_bytes=2 * (3_000 + BATCH_OVERHEAD) + 1_000) as cluster:
+        log = opened(cluster, partitions=4)
+        with cluster.store.gate("put", "topics/t/*", times=None) as gate:
+            waiting = [log.append("t", number, batch("v" * 2_500)) for number in range(2)]
+            gate.wait()
+            with pytest.raises(Overloaded, match="all partitions together") as caught:
+                log.append("t", 2, batch("v" * 2_500))
+            assert caught.value.fields["retry_after_s"] > 0
+            AppendQueue(METADATA_REF, log.runtime, PartitionState()).admit(2_500, ALL)  # the service's own is no load
+        settled(waiting)
+        assert log.runtime.pending.held == 0
+        assert append(log, "t", 3, batch("v" * 100_000)).base_offset == 0  # alone it may be as large as it likes
+
+
+def test_a_deleted_topic_gives_back_what_it_held() -> None:
+    with memory_cluster() as cluster:
+        log = opened(cluster)
+        with cluster.store.gate("put", f"{FOLDER}/*", times=None) as gate:
+            waiting = log.append("t", 0, batch("v" * 2_500))
+            gate.wait()
+            log.delete_topic("t")
+        with pytest.raises(SluiceError):
+            waiting.result(WAIT_S)
+        eventually(lambda: (gc.collect(), log.runtime.pending.held == 0)[1])
 
 
 @pytest.mark.parametrize(

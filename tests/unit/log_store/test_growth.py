@@ -116,18 +116,21 @@ def test_cleaning_by_number_leaves_what_cleaning_by_listing_leaves(tmp_path: Pat
                 append_one_by_one(log, "t", "ab")
                 log.partition("t", 0).checkpoint()
             newest = log.partition("t", 0).state.version
+            for version in (0, 1, newest):
+                (tmp_path / name / FOLDER / "_delta_log" / f"{version:020d}.crc").touch()
             cluster.store.calls.clear()
             done = clean_log(cluster.store, FOLDER, older_than_ms=2**62, synced_version=newest, oldest=oldest)
             assert isinstance(done, CleanUp)
-            assert done.versions > 0
             listed = [path for operation, path in cluster.store.calls if operation == "list"]
             assert (f"{FOLDER}/_delta_log" in listed) == (oldest is None)
             folder = tmp_path / name / FOLDER
             left.append(sorted(p.name for place in ("_delta_log", "_sluice") for p in (folder / place).iterdir()))
             first = min(int(n[:20]) for n in left[-1] if n.endswith(".json") and n[:20].isdigit())
             assert done.oldest == first
+            # delta-spark's checksums go with their versions and are counted apart.
+            assert (done.versions, done.checksums) == (first, 2)
             again = clean_log(cluster.store, FOLDER, older_than_ms=2**62, synced_version=newest, oldest=done.oldest)
-            assert (again.versions, again.oldest) == (0, first)
+            assert (again.versions, again.checksums, again.oldest) == (0, 0, first)
     assert left[0] == left[1]
 
 

@@ -8,6 +8,8 @@ from sluice.streaming.spark import job_run
 from sluice.streaming.spark.job_options import Kind, Target, Trigger, UsageError, parse_options, parse_trigger
 
 BASE = ["--topics", "orders", "--path", "/lake"]
+LETTERS = ["--server", "http://h:1", "--to", "console", "--each", "m:f", "--dead-letter", "orders"]
+TWICE = ["--option", "minPartitions=2", "--option", "MINPARTITIONS=3"]
 GROUP = ["--topics", "orders", "--server", "http://h:1", "--group", "g"]
 
 
@@ -27,23 +29,22 @@ def test_targets(given: str, target: Target):
 
 
 @pytest.mark.parametrize(
-    ("given", "trigger", "seconds"),
+    ("given", "trigger"),
     [
-        ("processingTime", Trigger("processingTime", "0 seconds"), 0),
-        ("processingTime=10 seconds", Trigger("processingTime", "10 seconds"), 10),
-        ("processingTime=500ms", Trigger("processingTime", "500 milliseconds"), 0.5),
-        ("processingTime=2m", Trigger("processingTime", "2 minutes"), 120),
-        ("availableNow", Trigger("availableNow"), 0),
-        ("once", Trigger("once"), 0),
+        ("processingTime", Trigger("processingTime", "0 seconds")),
+        ("processingTime=10 seconds", Trigger("processingTime", "10 seconds")),
+        ("processingTime=500ms", Trigger("processingTime", "500 milliseconds")),
+        ("processingTime=2m", Trigger("processingTime", "2 minutes")),
+        ("availableNow", Trigger("availableNow")),
     ],
 )
-def test_triggers(given: str, trigger: Trigger, seconds: float):
+def test_triggers(given: str, trigger: Trigger):
     assert parse_trigger(given) == trigger
-    assert trigger.interval_s == seconds
 
 
 def test_triggers_as_spark_takes_them():
-    assert parse_trigger("once").arguments == {"once": True}
+    # Not Spark's Once, after which a group hears nothing of the only batch: the job would read it again for ever.
+    assert parse_trigger("once").arguments == {"availableNow": True}
     assert parse_trigger("processingTime=1s").arguments == {"processingTime": "1 seconds"}
 
 
@@ -96,7 +97,20 @@ def test_the_server_may_come_from_the_environment_but_a_path_needs_none():
         ([*GROUP, "--to", "console", "--dead-letter", "d"], "nothing can be rejected without --each or --json-schema"),
         ([*GROUP, "--to", "console", "--dead-letter", "orders", "--each", "m:f"], "which would never end"),
         ([*BASE, "--to", "console", "--option", "x"], "--option 'x': must be NAME=VALUE"),
-        ([*BASE, "--to", "console", "--option", "Subscribe=u"], "--option Subscribe: is given twice"),
+        ([*BASE, "--to", "console", "--option", "Subscribe=u"], "--option Subscribe: use --topics"),
+        ([*GROUP[:-2], "--to", "console", "--option", "group.id=g"], "--option group.id: use --group"),
+        ([*BASE, "--to", "console", "--option", "server=http://h:1"], "--option server: use --server"),
+        ([*BASE, "--to", "console", *TWICE], "--option MINPARTITIONS: is given twice"),
+        ([*BASE, "--to", "console", "--option", "columns=value"], "--option columns: the job needs all of them"),
+        ([*BASE, "--to", "console", "--option", "nonsense=1"], "unknown --option nonsense"),
+        ([*BASE, "--to", "console", "--option", "minPartitions=0"], "--option minPartitions: must be at least 1"),
+        ([*BASE, "--to", "console", "--starting-offsets", "yesterday"], "--starting-offsets: must be earliest, latest"),
+        (["--topics-pattern", "(", "--path", "/l", "--to", "console"], "--topics-pattern: '(' is no pattern"),
+        (["--topics", "t", "--server", "h:1", "--to", "console"], "--server: must be a URL"),
+        ([*LETTERS, "--topics", "a, orders"], "which would never end"),
+        ([*LETTERS, "--topics-pattern", ".*"], "which would never end"),
+        ([*LETTERS, "--option", 'assign={"orders":[0]}'], "which would never end"),
+        ([*LETTERS[:-1], "or ders", "--topics", "t"], "--dead-letter 'or ders': "),
         ([*BASE, "--to", "console", "--unknown"], "--unknown"),
     ],
 )
@@ -104,6 +118,25 @@ def test_what_is_wrong_is_named(arguments: list[str], words: str):
     with pytest.raises(UsageError) as refused:
         parse_options(arguments, {})
     assert words in refused.value.message
+
+
+def test_dead_letters_beside_what_is_read():
+    for given in (["--topics", "order"], ["--topics-pattern", "order"], ["--option", 'assign={"order":[0]}']):
+        assert parse_options([*LETTERS, *given], {}).dead_letter == "orders"
+
+
+@pytest.mark.parametrize("option", ["--each", "--to"])
+def test_functions_that_are_not_there_are_wrong_usage(
+    option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(job_run, "make_session", lambda _: None)
+    monkeypatch.setattr(job_run, "set_up_logging", lambda: None)
+    for name, words in (("nowhere:f", "no module 'nowhere'"), ("json:nothing", "json has no 'nothing'")):
+        others = ["--checkpoint", "/c"] if option == "--to" else ["--to", "console"]
+        assert job_run.main([*BASE, *others, option, name]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"consumer.py: {option} {name}: ")
+        assert words in line
 
 
 def test_wrong_usage_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]):

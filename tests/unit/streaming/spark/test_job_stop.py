@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from sluice.log_store.clock import ManualClock
+from sluice.streaming.spark import job_stop
 from sluice.streaming.spark.job_run import started_too_slowly
 from sluice.streaming.spark.job_stop import StopGate, StopRequested, stop_in_order
 
@@ -24,7 +24,7 @@ class Query:
 
 
 def test_a_stop_waits_for_the_batch_at_work_and_turns_the_next_away():
-    gate, query = StopGate(ManualClock()), Query(recorded=3)
+    gate, query = StopGate(), Query(recorded=3)
     at_work, finish = threading.Event(), threading.Event()
 
     def batch() -> None:
@@ -36,7 +36,7 @@ def test_a_stop_waits_for_the_batch_at_work_and_turns_the_next_away():
     worker.start()
     assert at_work.wait(60)
     gate.request("test")
-    stopper = threading.Thread(target=stop_in_order, args=(query, gate, 0.0))
+    stopper = threading.Thread(target=stop_in_order, args=(query, gate, lambda _: None))
     stopper.start()
     assert not query.stopped.wait(0.1)
     finish.set()
@@ -49,28 +49,30 @@ def test_a_stop_waits_for_the_batch_at_work_and_turns_the_next_away():
     assert gate.refused
 
 
-def test_a_member_is_given_the_time_to_commit_only_just_after_a_batch():
-    clock = ManualClock()
-    gate, query = StopGate(clock), Query(recorded=0)
-    with gate.batch(0):
+def test_the_last_batch_is_told_before_the_query_ends_however_long_its_trigger_is():
+    gate, query = StopGate(), Query(recorded=5)
+    told: list[tuple[int, bool]] = []
+    with gate.batch(5):
         pass
     gate.request("test")
-    stopper = threading.Thread(target=stop_in_order, args=(query, gate, 60.0))
-    stopper.start()
-    assert not query.stopped.wait(0.1)
-    with pytest.raises(StopRequested), gate.batch(1):
-        pass
-    assert query.stopped.wait(60)
-    stopper.join(60)
+    stop_in_order(query, gate, lambda number: told.append((number, query.stopped.is_set())))
+    assert told == [(5, False)]
+    assert query.stopped.is_set()
 
-    query.stopped.clear()
-    clock.advance(61)
-    stop_in_order(query, gate, 60.0)
+
+@pytest.mark.parametrize("written", [True, False])
+def test_a_batch_that_spark_has_not_recorded_is_not_told(written: bool, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(job_stop, "RECORD_WITHIN_S", 0.1)
+    gate, query = StopGate(), Query(recorded=4)
+    if written:
+        with gate.batch(5):
+            pass
+    stop_in_order(query, gate, lambda number: pytest.fail(f"batch {number} is not in the checkpoint"))
     assert query.stopped.is_set()
 
 
 def test_a_batch_that_failed_is_not_counted():
-    gate = StopGate(ManualClock())
+    gate = StopGate()
     with pytest.raises(KeyError), gate.batch(7):
         raise KeyError
     assert gate.last_batch == -1

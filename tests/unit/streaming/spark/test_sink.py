@@ -212,6 +212,8 @@ def parse(streaming: bool = True, **given_options: str) -> SinkOptions:
         (SERVER | {"query__id": "job-1"}, "option 'query.id': must not begin with 'job-'"),
         (SERVER | {"batch__id": "1"}, "option 'batch.id': is for batch writes"),
         (SERVER | {"upload__part__bytes": "1"}, "option 'upload.part.bytes': must be 65536 to"),
+        (SERVER | {"upload__timeout__ms": "0"}, "option 'upload.timeout.ms': must be at least 1 ms"),
+        (SERVER | {"commit__timeout__ms": "0s"}, "option 'commit.timeout.ms': must be at least 1 ms"),
     ],
 )
 def test_a_wrong_option_is_named(given_options: dict[str, str], message: str) -> None:

@@ -354,6 +354,23 @@ def test_a_damaged_commit_is_no_end_of_the_log(log: LogStore, tmp_root: Path):
         read_batch(tmp_root, subscribe="t")
 
 
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_logged_batch_waits_for_the_repair_of_its_commit(log: LogStore, tmp_root: Path, fail: str):
+    """Its records are there. Without them it would be finished, and nobody would come back for them."""
+    append_one_by_one(log, "t", "def")
+    query = Query(tmp_root, **EARLIEST, failOnDataLoss=fail)
+    end = query.next_end()
+    assert end is not None
+    newest = sorted((tmp_root / folder_of(log, "t") / "_delta_log").glob("*.json"))[-1]
+    whole = newest.read_bytes()
+    newest.write_bytes(b"")
+    query.restart()
+    with pytest.raises(CorruptCommit):
+        query.tasks(end)
+    newest.write_bytes(whole)
+    assert values(query.run(end)) == ["a", "b", "c", "d", "e", "f", "x"]
+
+
 def test_failing_storage_is_tried_again(log: LogStore, tmp_root: Path):
     query = Query(tmp_root, **EARLIEST)
     query.begin()

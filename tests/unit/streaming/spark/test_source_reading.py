@@ -10,7 +10,7 @@ import pytest
 
 from sluice.log_store import parquet
 from sluice.log_store.engine import LogStore
-from sluice.log_store.errors import CorruptData, StorageError
+from sluice.log_store.errors import CorruptCommit, CorruptData, StorageError
 from sluice.log_store.plans import PlanKind
 from sluice.streaming.spark import reading
 from sluice.streaming.spark.data_loss import DataLoss
@@ -92,6 +92,15 @@ def test_a_file_that_is_missing_and_live_is_damage(log: LogStore, tmp_root: Path
     query, pieces = planned(tmp_root)
     log.runtime.store.delete(f"{folder_of(log, 't')}/{pieces[0].files[5].path}")
     with pytest.raises(CorruptData, match=r"offsets 5\.\.5 cannot be read"):
+        rows_of(query.options, pieces)
+
+
+def test_a_task_that_plans_again_does_not_take_a_damaged_commit_for_the_end(log: LogStore, tmp_root: Path):
+    query, pieces = planned(tmp_root, failOnDataLoss="false")
+    last = sorted((tmp_root / folder_of(log, "t") / "_delta_log").glob("*.json"))[-1]
+    replace_files(log)
+    last.write_bytes(b"")
+    with pytest.raises(CorruptCommit):
         rows_of(query.options, pieces)
 
 
