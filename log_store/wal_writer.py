@@ -115,6 +115,7 @@ class WalWriter:
         try:
             while self._collect():
                 self._step()
+            self._leave_little()
         except WalClosed as error:
             self._broken = error
         except BaseException as error:  # noqa: BLE001  nobody else can tell those who wait
@@ -218,6 +219,16 @@ class WalWriter:
     def _retire(self, file: LiveFile) -> None:
         del self._ledger.files[file.seq]
         self._pool.retire(file.seq, self._settings.directory / file.name, recycle=file.recycle)
+
+    def _leave_little(self) -> None:
+        """In the end: what is on disk elsewhere need not be looked through at the next start, whatever its size."""
+        active = self._active
+        if active is None or not self._ledger.covered(self._ledger.files[active.seq]):
+            return
+        with suppress(OSError):  # then it is looked through
+            fresh = self._roll()
+            fresh.write(fsync=self._settings.fsync)
+            self._cut(fresh)
 
     def _write_sync_points(self) -> bool:
         """No new file can be had. Sync points depend on no order: in the old file they may free the space for it."""

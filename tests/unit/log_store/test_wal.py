@@ -335,6 +335,25 @@ def test_a_closed_log_leaves_nothing_to_look_through(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("spare-*"))) == 1
 
 
+@pytest.mark.parametrize("fsync", [True, False])
+def test_a_closed_log_keeps_nothing_that_is_on_disk_elsewhere(tmp_path: Path, fsync: bool) -> None:
+    with open_wal(tmp_path, fsync=fsync) as wal:
+        end = fill_files(wal, 3)
+        append(wal, batch(0, ref(1)))
+        sync(wal, end)
+    with open_wal(tmp_path) as wal:
+        # One batch of the last file is needed: the file stays as it is.
+        assert read_all(wal, ref(1)) == [batch(0, ref(1))]
+        append(wal, batch(end))
+        wal.note_synced({REF: SyncPoint(2, end + 1), ref(1): SyncPoint(1, 1)})
+    (file,) = files(tmp_path)
+    assert file.stat().st_size < 1_000
+    with open_wal(tmp_path) as wal:
+        assert entries(wal) == entries(wal, ref(1)) == []
+        assert wal.recovered.sync_points == {key_of(REF): SyncPoint(2, end + 1), key_of(ref(1)): SyncPoint(1, 1)}
+        assert wal.recovered.findings == []
+
+
 def test_a_spare_file_never_gets_its_old_number_again(tmp_path: Path) -> None:
     """Its entries are sealed to that number: they would be entries once more."""
     with open_wal(tmp_path) as wal:
