@@ -11,7 +11,47 @@ from collections.abc import Callable
 
 _FIGURE = re.compile(r"\{([^:{}]+): ([^{}]+)\}")
 
-REASONS: dict[tuple[str, str], str] = {}
+_GATHERED = (
+    "acks=all says that the record is in the Delta table. A partition that is busy gathers for `commit.interval.ms` "
+    "before it writes the next version, and half of that time is what a record waits on average; Kafka's acks=all on "
+    "one broker waits for nobody, and for no disk. A shorter interval gives a shorter wait and more versions; who "
+    "wants an answer from the write-ahead log takes acks=1."
+)
+_TAIL = (
+    "The versions that eight partitions write between two acknowledgements are encoded and committed by threads of the "
+    "same process, in part under Python's lock, on the same two cores as the load: the slowest in a hundred answers "
+    "come while several of them are at work. Where the processor time of a request goes is in "
+    "the table [steps](#steps)."
+)
+REASONS: dict[tuple[str, str], str] = {
+    ("spark_source", "rate of sluice / parquet"): (
+        "A source in Python hands its rows to the JVM through a socket. One that has them in memory and reads nothing "
+        "needs {spark_source: a Python source of rows in memory: CPU of 1 M records} of processor time for a million "
+        "records; Spark's scan of the same files, reading and decoding included, "
+        "{spark_source: parquet: CPU of 1 M records}. Ours needs {spark_source: sluice: CPU of 1 M records}: that "
+        "floor and Arrow's decoding of the files, which both cores are busy with all the time. Decoding ahead in a "
+        "thread, larger and smaller batches, larger socket buffers and other allocators made it slower or changed "
+        "nothing. Spark's own way to a Delta table is slower than the source: rate of sluice / delta is "
+        "{spark_source: rate of sluice / delta}."
+    ),
+    ("spark", "Sluice source / Parquet scan"): (
+        "The floor of a source in Python and the decoding: see spark_source, where both are measured apart."
+    ),
+    ("http", "acks=1 at"): _TAIL,
+    ("acks", "acks=1 at"): _TAIL,
+    ("latency", "Sluice, acks=all"): _GATHERED,
+    ("latency", "Sluice, acks=1"): _TAIL,
+    ("fetch", "Python reader"): (
+        "The service hands out Arrow faster than the reader takes it (HTTP fetch, Arrow: {fetch: HTTP fetch, Arrow}); "
+        "the reader checks offsets, keeps positions and hands batches from thread to thread, and record by record it "
+        "makes a Python object of each. consumer-perf counts bytes and makes no object that anybody could use."
+    ),
+    ("memory", "Sluice / Kafka, peak under load"): (
+        "What is at work is in the process: bodies of requests (`request.memory.max.bytes`), batches that are not "
+        "committed (`pending.max.bytes`), the newest records (`tail.cache.bytes`). Kafka leaves its log to the page "
+        "cache, which is not counted, and its heap is as large after the start as under load."
+    ),
+}
 """By benchmark and beginning of the figure's name; the longest one that fits is taken."""
 
 
