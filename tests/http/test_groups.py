@@ -129,7 +129,7 @@ def test_a_static_member_that_starts_again_keeps_what_it_read(http: httpx.Client
 
 
 def test_who_is_silent_for_its_session_is_removed(http: httpx.Client, topic: str, group: str) -> None:
-    silent, alive = members = [Member(http, group, [topic], session_ms=ms) for ms in (300, 20_000)]
+    silent, alive = members = [Member(http, group, [topic], session_ms=ms) for ms in (2_000, 20_000)]
     together(members)
     eventually(lambda: alive.heartbeat().status_code == 409)
     assert alive.enter() == all_of(topic)

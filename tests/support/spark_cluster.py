@@ -124,8 +124,8 @@ def _wait_ready(page: str, processes: Sequence[subprocess.Popen[bytes]], folder:
         try:
             if httpx.get(page, timeout=5).json()["aliveworkers"] == WORKERS:
                 return
-        except httpx.TransportError:
-            pass
+        except (httpx.TransportError, ValueError):
+            pass  # it does not listen yet, or has no such page yet
         log = (folder / "cluster.log").read_text()[-4000:]
         assert all(process.poll() is None for process in processes), log
         assert time.monotonic() < deadline, log
