@@ -20,6 +20,8 @@ from sluice.log_store.errors import InvalidRequest, Overloaded
 ANONYMOUS, DEFAULT_CLIENT = "anonymous", "default"
 _CLIENT_ID = re.compile(rb"[A-Za-z0-9._-]{1,100}")
 
+EARLY_MS = 5
+
 
 def checked_client_id(given: bytes) -> str:
     """The header `Sluice-Client-Id`."""
@@ -77,6 +79,9 @@ async def sit_out(request: Request, service: Service, topic: str, max_wait_s: fl
     wait_ms = service.meters.wait_ms(CONSUMER_RATE, who, topic, clock.boottime())
     if wait_ms:
         await service.waiting.pause(min(wait_ms / 1000, max_wait_s))
+        wait_ms = service.meters.wait_ms(CONSUMER_RATE, who, topic, clock.boottime())
+    if 0 < wait_ms <= EARLY_MS and max_wait_s > 0:  # timers may ring a moment early
+        await service.waiting.pause(2 * EARLY_MS / 1000)
         wait_ms = service.meters.wait_ms(CONSUMER_RATE, who, topic, clock.boottime())
     if wait_ms:
         tell_throttled(request.scope, service, CONSUMER_RATE, wait_ms)
