@@ -18,6 +18,7 @@ import json
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -136,6 +137,9 @@ class GroupFollower:
             if self._last_batch_is_finished():
                 self._membership.put(self._advanced())
             self._membership.close("the query ended")
+        if self._group.finished_file is not None:  # whoever wrote it waits for that
+            with suppress(OSError):
+                Path(self._group.finished_file).unlink()
         if self._connection is not None:
             self._connection.close()
         self._ignore_termination()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +24,8 @@ from sluice.streaming.spark.job_log import say
 from sluice.streaming.spark.job_options import JobOptions
 from sluice.streaming.spark.job_progress import write_whole
 
+TAKEN_WITHIN_S, LOOK_S = 20.0, 0.05
+
 
 @contextmanager
 def told_what_is_finished(options: JobOptions) -> Iterator[JobOptions]:
@@ -31,7 +34,19 @@ def told_what_is_finished(options: JobOptions) -> Iterator[JobOptions]:
         yield options
         return
     with tempfile.TemporaryDirectory(prefix="sluice-finished-") as folder:
-        yield replace(options, source={**options.source, FINISHED_FILE: f"{folder}/batch.json"})
+        file = Path(folder, "batch.json")
+        yield replace(options, source={**options.source, FINISHED_FILE: str(file)})
+        _wait_until_taken(file)
+
+
+def _wait_until_taken(file: Path) -> None:
+    """The query has ended, but not its planner: it removes the file when it has committed and left."""
+    pause = threading.Event()
+    for _ in range(int(TAKEN_WITHIN_S / LOOK_S)):
+        if not file.exists():
+            return
+        pause.wait(LOOK_S)
+    say("the last batch may not be committed", why="the planner of the query did not answer")
 
 
 def note_finished(spark: SparkSession, options: JobOptions, checkpoint: str, number: int) -> None:

@@ -134,8 +134,7 @@ def test_members_share_out_with_each_other_and_go_when_they_are_left_alone(http,
     for api in (one, two):
         api.ok("POST", "/subscription", {"topic_pattern": f"{topic}.*"})
     until(lambda: len(one.assigned | two.assigned) == 3 and len(one.assigned) + len(two.assigned) == 3)
-    state = http.get(f"/v3/clusters/-/consumer-groups/{group}").json()["state"]
-    assert state.lower() == "stable"
+    until(lambda: http.get(f"/v3/clusters/-/consumer-groups/{group}").json()["state"].lower() == "stable")
     until(lambda: one.assigned == {0, 1, 2})  # nobody asks for the other one any more
     assert two.call("GET", "/subscription").json()["error_code"] == 40403
 

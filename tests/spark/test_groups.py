@@ -126,6 +126,7 @@ def test_a_job_that_stops_commits_its_last_batch_long_before_the_next_trigger(
         gate.request("the test")
         job.join(PATIENCE_S)
     assert not job.is_alive()
+    # The planner is another process, which the query does not wait for, but the job does.
     assert lag(client, "hourly") == [0] * PARTITIONS
     assert members(client, "hourly") == []
 

@@ -101,6 +101,7 @@ def test_a_stop_in_order_commits_the_last_batch_without_another_trigger(
     one.stop()
     assert {commit.offset for commit in offsets(client, group).values()} == {committed}
     assert members(client, group) == 0
+    assert not file.exists()  # the job waits for that
 
 
 def test_idle_triggers_commit_nothing_again(client: SluiceClient, query: Make, topic: str, group: str) -> None:
