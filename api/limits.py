@@ -107,7 +107,9 @@ FEW_PARTS = 16
 @contextmanager
 def room_for_parts(service: Service, count: int) -> Iterator[None]:
     """A small body may become a thousand batches, which need far more memory than it did."""
-    taken = _take(service, count * PART_BYTES) if count > FEW_PARTS else 0
+    # Never so much that a request would be refused for good, whatever else is at work.
+    most = service.settings.request_memory_max_bytes // 4
+    taken = _take(service, min(count * PART_BYTES, most)) if count > FEW_PARTS else 0
     try:
         yield
     finally:

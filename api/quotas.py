@@ -19,8 +19,8 @@ from sluice.log_store.errors import InvalidRequest, Overloaded
 
 ANONYMOUS, DEFAULT_CLIENT = "anonymous", "default"
 _CLIENT_ID = re.compile(rb"[A-Za-z0-9._-]{1,100}")
-
 EARLY_MS = 5
+"""By so much a timer may ring too early, at most."""
 
 
 def checked_client_id(given: bytes) -> str:

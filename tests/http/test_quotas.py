@@ -159,6 +159,21 @@ def test_a_throttled_poll_waits_its_time_and_then_reads(server: Server, topic: s
     server.client.post(QUOTAS, json={"entries": [{"entity": entity, "values": {"consumer_byte_rate": None}}]})
 
 
+def test_a_throttled_poll_whose_timer_rings_early_reads_all_the_same(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit(app, {"client_id": "me"}, consumer_byte_rate=100)
+    send(app)
+    assert len(poll(app).json()["data"]) == 1
+    paused: list[float] = []
+
+    async def rings_early(seconds: float) -> None:
+        paused.append(seconds)
+        tick(app, seconds - 0.002)
+
+    monkeypatch.setattr(app.service.waiting, "pause", rings_early)
+    assert len(poll(app, max_wait_ms=60_000).json()["data"]) == 1
+    assert len(paused) == 2
+
+
 # --- mutations -----------------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from sluice.api import errors as table
+from sluice.api import limits
 from sluice.api.limits import PART_BYTES
 from sluice.log_store import errors
 from sluice.log_store.append_queue import AppendQueue
@@ -110,6 +111,14 @@ def test_a_small_body_for_many_partitions_is_counted_for_what_it_becomes(app: Ap
     app.service.bodies_bytes = 0
     assert app.call("POST", "/topics/wide", json=records).status_code == 200
     assert app.service.bodies_bytes == 0
+
+
+def test_a_request_for_more_partitions_than_memory_is_meant_for_passes_when_it_is_alone(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "PART_BYTES", app.service.settings.request_memory_max_bytes)
+    app.log.create_topic("wide", partitions=20)
+    assert app.call("POST", "/topics/wide", json={"records": [{"value": 1}] * 20}).status_code == 200
 
 
 def test_memory_of_bodies_is_given_back(app: App) -> None:
