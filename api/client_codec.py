@@ -6,13 +6,14 @@ import base64
 import gzip
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from itertools import repeat
+from typing import Any, cast
 
 import httpx
 import msgspec
 import pyarrow as pa
 
-from sluice.api.client_values import Compression, Fetched, FetchedRecord, FetchedTable, Record
+from sluice.api.client_values import Compression, Fetched, FetchedRecord, FetchedTable, Headers, Record
 from sluice.streaming.http_errors import failure
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -156,22 +157,32 @@ def fetched_rows(topic: str, partition: int, response: httpx.Response) -> Fetche
 
 
 def records_of(topic: str, partition: int, table: pa.Table) -> list[FetchedRecord]:
-    """The rows of a fetched table as objects."""
-    columns = {name: table.column(name) for name in ("offset", "key", "value", "headers")}
-    stamps = table.column("timestamp").cast(pa.int64()).to_pylist()
-    rows = zip(*(column.to_pylist() for column in columns.values()), stamps, strict=True)
-    return [
-        FetchedRecord(
-            topic=topic,
-            partition=partition,
-            offset=offset,
-            timestamp_ms=micros // 1000,
-            key=key,
-            value=value,
-            headers=[(header["key"], header["value"]) for header in headers or ()],
+    """The rows of a fetched table as objects. Python runs nothing for each of them, unless it has headers."""
+    micros = table.column("timestamp").cast(pa.int64()).to_numpy()
+    return list(
+        map(
+            FetchedRecord,
+            repeat(topic),
+            repeat(partition),
+            table.column("offset").to_numpy().tolist(),
+            (micros // 1000).tolist(),
+            _bytes_of(table.column("key")),
+            _bytes_of(table.column("value")),
+            _headers_of(table.column("headers")),
         )
-        for offset, key, value, headers, micros in rows
-    ]
+    )
+
+
+def _bytes_of(column: pa.ChunkedArray) -> Iterable[bytes | None]:
+    if column.null_count == len(column):
+        return repeat(None)
+    return cast("list[bytes | None]", column.to_numpy().tolist())
+
+
+def _headers_of(column: pa.ChunkedArray) -> Iterable[Headers]:
+    if column.null_count == len(column):
+        return ([] for _ in range(len(column)))
+    return [[(header["key"], header["value"]) for header in headers or ()] for headers in column.to_pylist()]
 
 
 def _milliseconds(stamp: int | str) -> int:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import Literal, Protocol, Self, TypeVar
 
-from sluice.api.client_values import At, Fetched, FetchedRecord, Last, PartitionOffsets, Start
+from sluice.api.client_values import At, Fetched, FetchedRecord, FetchedTable, Last, PartitionOffsets, Start
 from sluice.log_store.errors import OffsetOutOfRange, SluiceError, UnknownTopicOrPartition
 
 QUEUED_BATCHES = 2
@@ -22,6 +22,8 @@ STOP_CHECK_S = 0.1
 AT_WORK_S = 0.5
 """How long `close` waits for its threads; one that waits for records is left to the end of its poll."""
 INFINITE = 1 << 62
+MOST_RECORDS, MOST_ROWS = 5_000, 100_000
+"""Of one fetch, as objects and in a table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +34,8 @@ class ReaderOptions:
     stop_at_end: bool = False
     """Stop at what was the end when the reader was made, instead of waiting for more."""
     max_wait_ms: int = 5_000
-    max_records: int = 5_000
+    max_records: int | None = None
+    """Of one fetch. None: 5,000 where each becomes an object, 100,000 in tables."""
     max_bytes: int = 8 << 20
     """Of one fetch."""
     response_format: Literal["arrow", "json"] = "arrow"
@@ -40,8 +43,7 @@ class ReaderOptions:
     """Where to go on when the position is no longer, or not yet, in the log."""
 
 
-_Item = tuple[int, Fetched | SluiceError | None]
-"""From one partition: an answer, what went wrong, or its end."""
+Answer = TypeVar("Answer", Fetched, FetchedTable)
 
 
 class Source(Protocol):
@@ -59,9 +61,19 @@ class Source(Protocol):
         response_format: Literal["arrow", "json"],
     ) -> Fetched: ...
 
+    def fetch_arrow(
+        self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int, max_wait_ms: int
+    ) -> FetchedTable: ...
+
     def offsets(self, topic: str) -> list[PartitionOffsets]: ...
 
     def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int: ...
+
+
+_Fetch = Callable[[int, int, int], Answer]
+"""Of a partition, from an offset, at most so many records."""
+_Queue = queue.Queue[tuple[int, Answer | SluiceError | None]]
+"""From one partition: an answer, what went wrong, or its end."""
 
 
 class Reader:
@@ -83,7 +95,7 @@ class Reader:
         self._threads: list[threading.Thread] = []
 
     def __iter__(self) -> Iterator[FetchedRecord]:
-        for partition, fetched in self._fetches():
+        for partition, fetched in self._fetches(self._records):
             for record in fetched.records:
                 self.positions[partition] = record.offset + 1
                 yield record
@@ -91,10 +103,18 @@ class Reader:
 
     def batches(self) -> Iterator[Fetched]:
         """Whole answers, which is faster than one record at a time."""
-        for partition, fetched in self._fetches():
+        for partition, fetched in self._fetches(self._records):
             self.positions[partition] = fetched.next_offset
             if fetched.records:
                 yield fetched
+
+    def tables(self) -> Iterator[tuple[int, FetchedTable]]:
+        """Whole answers in columns, each with its partition: no object per record, and many times as fast. Always
+        Arrow, whatever `response_format` says."""
+        for partition, fetched in self._fetches(self._table):
+            self.positions[partition] = fetched.next_offset
+            if fetched.table.num_rows:
+                yield partition, fetched
 
     def close(self) -> None:
         """Ends the iteration. Threads that wait in a long poll end with it; those at work are waited for, because an
@@ -112,18 +132,41 @@ class Reader:
     ) -> None:
         self.close()
 
-    def _fetches(self) -> Iterator[tuple[int, Fetched]]:
+    def _records(self, partition: int, offset: int, most: int) -> Fetched:
+        options = self._options
+        return self._source.fetch(
+            self._topic,
+            partition,
+            offset,
+            max_records=min(options.max_records or MOST_RECORDS, most),
+            max_bytes=options.max_bytes,
+            max_wait_ms=options.max_wait_ms,
+            response_format=options.response_format,
+        )
+
+    def _table(self, partition: int, offset: int, most: int) -> FetchedTable:
+        options = self._options
+        return self._source.fetch_arrow(
+            self._topic,
+            partition,
+            offset,
+            max_records=min(options.max_records or MOST_ROWS, most),
+            max_bytes=options.max_bytes,
+            max_wait_ms=options.max_wait_ms,
+        )
+
+    def _fetches(self, fetch: _Fetch[Answer]) -> Iterator[tuple[int, Answer]]:
         if len(self.positions) == 1:
             (partition,) = self.positions
-            return ((partition, fetched) for fetched in self._pull(partition, self._closed))
-        return self._side_by_side()
+            return ((partition, fetched) for fetched in self._pull(fetch, partition, self._closed))
+        return self._side_by_side(fetch)
 
-    def _side_by_side(self) -> Iterator[tuple[int, Fetched]]:
-        found: queue.Queue[_Item] = queue.Queue(QUEUED_BATCHES)
+    def _side_by_side(self, fetch: _Fetch[Answer]) -> Iterator[tuple[int, Answer]]:
+        found: _Queue[Answer] = queue.Queue(QUEUED_BATCHES)
         ended = threading.Event()  # of this iteration; the next one begins at the positions that it reached
         self._threads = [
             threading.Thread(
-                target=self._feed, args=(number, found, ended), name=f"sluice-reader-{number}", daemon=True
+                target=self._feed, args=(fetch, number, found, ended), name=f"sluice-reader-{number}", daemon=True
             )
             for number in self.positions
         ]
@@ -145,15 +188,17 @@ class Reader:
         finally:
             ended.set()
 
-    def _feed(self, partition: int, found: queue.Queue[_Item], ended: threading.Event) -> None:
+    def _feed(self, fetch: _Fetch[Answer], partition: int, found: _Queue[Answer], ended: threading.Event) -> None:
         try:
-            for fetched in self._pull(partition, ended):
+            for fetched in self._pull(fetch, partition, ended):
                 self._hand_over(found, (partition, fetched), ended)
         except SluiceError as error:
             self._hand_over(found, (partition, error), ended)
         self._hand_over(found, (partition, None), ended)
 
-    def _hand_over(self, found: queue.Queue[_Item], item: _Item, ended: threading.Event) -> None:
+    def _hand_over(
+        self, found: _Queue[Answer], item: tuple[int, Answer | SluiceError | None], ended: threading.Event
+    ) -> None:
         while not (ended.is_set() or self._closed.is_set()):
             try:
                 found.put(item, timeout=STOP_CHECK_S)
@@ -161,22 +206,14 @@ class Reader:
                 continue
             return
 
-    def _pull(self, partition: int, ended: threading.Event) -> Iterator[Fetched]:
+    def _pull(self, fetch: _Fetch[Answer], partition: int, ended: threading.Event) -> Iterator[Answer]:
         """The answers for one partition, one after the other, from its position."""
         options, position, end = self._options, self.positions[partition], self.ends[partition]
         while not (ended.is_set() or self._closed.is_set()):
             if options.stop_at_end and position >= end:
                 return
             try:
-                fetched = self._source.fetch(
-                    self._topic,
-                    partition,
-                    position,
-                    max_records=min(options.max_records, end - position if options.stop_at_end else INFINITE),
-                    max_bytes=options.max_bytes,
-                    max_wait_ms=options.max_wait_ms,
-                    response_format=options.response_format,
-                )
+                fetched = fetch(partition, position, end - position if options.stop_at_end else INFINITE)
             except OffsetOutOfRange:
                 if options.out_of_range == "error":
                     raise

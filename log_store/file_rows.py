@@ -71,9 +71,16 @@ def rows_of(
         # Over a line each read costs a round trip: the whole run comes with one.
         steps = [list(groups)] if _ranged(store, file) else [[group] for group in groups]
         for step in steps:
-            table = parquet.read_groups(opened, step, name, wanted)
-            _check_offsets(table, file, name, first=step[0] == 0, last=step[-1] == opened.metadata.num_row_groups - 1)
-            yield from (table if covered else _cut(table, start, end)).to_batches()
+            before = file.base_offset - 1
+            exact = step[0] == 0
+            for batch in parquet.read_groups(opened, step, name, wanted):
+                before = _last_offset(batch, file, name, before, exact=exact)
+                exact = False
+                kept = batch if covered else _cut(batch, start, end)
+                if kept.num_rows:
+                    yield kept
+            if step[-1] == opened.metadata.num_row_groups - 1 and before != file.end_offset - 1:
+                raise CorruptData(f"{name} ends with offset {before}", file=name)
 
 
 def _opened(source: pa.NativeFile, run: Run, name: str, *, whole: bool) -> pq.ParquetFile:
@@ -123,18 +130,19 @@ def _name(folder: str, file: DataFile) -> str:
     return f"{folder}/{file.path} (offsets {file.base_offset}..{file.end_offset - 1})"
 
 
-def _check_offsets(table: pa.Table, file: DataFile, name: str, *, first: bool, last: bool) -> None:
-    """The offsets are the one column whose values are known beforehand: they catch a page read as another."""
-    offsets = table.column("offset").to_numpy()
+def _last_offset(batch: pa.RecordBatch, file: DataFile, name: str, before: int, *, exact: bool) -> int:
+    """The offsets are the one column whose values are known beforehand: they catch a page read as another. All must be
+    above `before`; `exact`: the first is the next one."""
+    offsets = batch.column("offset").to_numpy()
     if len(offsets) == 0:
-        return
-    low = offsets[0] == file.base_offset if first else offsets[0] >= file.base_offset
-    high = offsets[-1] == file.end_offset - 1 if last else offsets[-1] < file.end_offset
-    if not low or not high or not bool(np.all(offsets[1:] > offsets[:-1])):
+        return before
+    low = offsets[0] == before + 1 if exact else offsets[0] > before
+    if not low or offsets[-1] >= file.end_offset or not bool(np.all(offsets[1:] > offsets[:-1])):
         raise CorruptData(f"{name} holds offsets {offsets[0]}..{offsets[-1]} out of place", file=name)
+    return int(offsets[-1])
 
 
-def _cut(table: pa.Table, start: int, end: int) -> pa.Table:
-    offsets = table.column("offset").to_numpy()
+def _cut(batch: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:
+    offsets = batch.column("offset").to_numpy()
     low, high = np.searchsorted(offsets, [start, end])
-    return table if low == 0 and high == len(offsets) else table.slice(int(low), int(high - low))
+    return batch if low == 0 and high == len(offsets) else batch.slice(int(low), int(high - low))

@@ -8,7 +8,7 @@ whole-file checksum.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,8 @@ ROW_GROUP_BYTES = 2 * 1024 * 1024
 """Arrow bytes of a row group: what a fetch of one record has to decode. Larger ones compress and scan no better."""
 WRITE_BYTES = 8 * 1024 * 1024
 """Rows gathered for one write of many batches, as Arrow: a few row groups."""
+DECODED_ROWS = 8_192
+"""About so many rows are decoded at once."""
 _TAIL = 8  # u32 footer length + the magic "PAR1"
 
 
@@ -176,16 +178,24 @@ def _check_footer(source: pa.NativeFile, name: str, expected: int) -> None:
         raise CorruptData(f"the footer of {name} fails its checksum", file=name)
 
 
-def read_groups(file: pq.ParquetFile, groups: list[int], name: str, columns: list[str] | None = None) -> pa.Table:
+def read_groups(
+    file: pq.ParquetFile, groups: list[int], name: str, columns: list[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Rows of these groups, decoded as they are asked for: pieces that are still in the processor's cache when they are
+    passed on."""
+    expected = sum(file.metadata.row_group(group).num_rows for group in groups)
+    pieces = max(1, round(expected / DECODED_ROWS))
+    rows, found = max(1, -(-expected // pieces)), 0
     try:
         # Who wants more than one thread gives each a piece of its own; Arrow's pool would only split columns.
-        table = file.read_row_groups(groups, columns=columns, use_threads=False)
+        batches = file.iter_batches(rows, row_groups=groups, columns=columns, use_threads=False)
+        while (batch := next(batches, None)) is not None:
+            found += batch.num_rows
+            yield batch
     except (pa.ArrowException, OSError) as error:
         raise CorruptData(f"{name} fails a page checksum or cannot be decoded: {error}", file=name) from error
-    expected = sum(file.metadata.row_group(group).num_rows for group in groups)
-    if table.num_rows != expected:
-        raise CorruptData(f"{name} holds {table.num_rows} rows where its footer says {expected}", file=name)
-    return table
+    if found != expected:
+        raise CorruptData(f"{name} holds {found} rows where its footer says {expected}", file=name)
 
 
 def group_offsets(footer: pq.FileMetaData) -> list[tuple[int, int]]:

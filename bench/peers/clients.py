@@ -34,6 +34,11 @@ def fetch_arrow(client: SluiceClient, order: dict[str, Any]) -> int:
         return sum(pool.map(lambda one: drain(one.partition, one.latest), ends))
 
 
+def reader_tables(client: SluiceClient, order: dict[str, Any]) -> int:
+    with client.reader(order["topic"], stop_at_end=True) as reader:
+        return sum(fetched.table.num_rows for _, fetched in reader.tables())
+
+
 def reader_batches(client: SluiceClient, order: dict[str, Any]) -> int:
     with client.reader(order["topic"], stop_at_end=True) as reader:
         return sum(len(fetched.records) for fetched in reader.batches())
@@ -59,6 +64,7 @@ def produce_arrow(client: SluiceClient, order: dict[str, Any]) -> int:
 
 WORK: dict[str, Callable[[SluiceClient, dict[str, Any]], int]] = {
     "fetch_arrow": fetch_arrow,
+    "reader_tables": reader_tables,
     "reader_batches": reader_batches,
     "reader_records": reader_records,
     "produce_arrow": produce_arrow,

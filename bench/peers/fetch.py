@@ -15,9 +15,10 @@ from bench.peers.kafka import Broker, broker
 from bench.peers.service import TOPIC, Service, child
 from bench.peers.sizes import PARTITIONS, Sizes
 
-FETCH, BATCHES, RECORDS = "HTTP fetch, Arrow", "Python reader, batches", "Python reader, record by record"
+FETCH, TABLES = "HTTP fetch, Arrow", "Python reader, tables"
+BATCHES, RECORDS = "Python reader, batches", "Python reader, record by record"
 CODECS = ("none", "zstd")
-JOBS = {FETCH: "fetch_arrow", BATCHES: "reader_batches", RECORDS: "reader_records"}
+JOBS = {FETCH: "fetch_arrow", TABLES: "reader_tables", BATCHES: "reader_batches", RECORDS: "reader_records"}
 
 
 def run(sizes: Sizes) -> PeerFindings:
@@ -28,7 +29,8 @@ def run(sizes: Sizes) -> PeerFindings:
         notes=[
             "consumer-perf: its rate while fetching (fetch.nMsg.sec); the seconds in which it joins its group are not"
             " counted",
-            "HTTP fetch: four requests at once, rows as Arrow tables; the Python reader makes an object per record",
+            "HTTP fetch: four requests at once, rows as Arrow tables; so are the reader's tables; its batches hold"
+            " an object for each record",
             "both logs are in the page cache; Sluice stores zstd, Kafka what its producer sent",
         ],
     )

@@ -58,6 +58,32 @@ def test_a_whole_topic_is_read_and_positions_say_where_to_go_on(client: SluiceCl
     assert list(client.reader(filled, start=reader.positions, stop_at_end=True)) == []
 
 
+def test_tables_hold_what_the_records_are(client: SluiceClient, filled: str):
+    wanted = sorted((one.partition, one.offset, one.value) for one in client.reader(filled, stop_at_end=True))
+    reader = client.reader(filled, stop_at_end=True, max_records=4, response_format="json")
+    tables = [(partition, found.table.to_pylist()) for partition, found in reader.tables()]
+    assert sorted((p, row["offset"], row["value"]) for p, rows in tables for row in rows) == wanted
+    assert max(len(rows) for _, rows in tables) == 4
+    assert reader.positions == {0: 1, 1: 10, 2: 0}
+    whole = client.reader(filled, partitions=(1,), stop_at_end=True)
+    assert [found.table.num_rows for _, found in whole.tables()] == [10]
+
+
+def test_a_record_comes_back_as_it_was_sent(client: SluiceClient, topic: str):
+    sent = [
+        Record(value=b"a", partition=0, timestamp_ms=1, headers=[("h", b"1"), ("h", None)]),
+        Record(value=None, key=b"k", partition=0, timestamp_ms=2),
+        Record(value=b"", key=b"", partition=0, timestamp_ms=3),
+    ]
+    client.produce(topic, sent)
+    for response_format in ("arrow", "json"):
+        found = client.fetch(topic, 0, 0, response_format=response_format).records  # type: ignore[arg-type]
+        assert [(one.topic, one.partition, one.offset) for one in found] == [(topic, 0, number) for number in range(3)]
+        assert [(one.key, one.value, one.timestamp_ms, list(one.headers)) for one in found] == [
+            (one.key, one.value, one.timestamp_ms, list(one.headers)) for one in sent
+        ]
+
+
 def test_stopping_at_the_end_means_the_end_at_the_start(client: SluiceClient, filled: str):
     reader = client.reader(filled, partitions=(1,), stop_at_end=True)
     client.produce(filled, [Record(value=b"late", partition=1)])

@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from sluice.streaming.spark.job_options import parse_options
 from sluice.streaming.spark.job_run import start_query
 from sluice.streaming.spark.job_stop import StopGate, stop_in_order
 from tests import counts
+from tests.support.s3_server import S3Server
 from tests.support.server import Server, running
+from tests.support.spark_buckets import bucket_environment, bucket_options
 from tests.support.spark_jobs import Driver, drivers, origins, stored_rows
 
 TOPIC, PARTITIONS = "orders", 2
@@ -36,6 +39,29 @@ def doubled(record: ConsumedRecord):
         raise Rejected(f"no number {number}, please")
     return None if number % 50 == 8 else {"n": number, "twice": 2 * number}
 """
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where the root of the log is."""
+
+    root: Path
+    alone_kills: int
+    group_kills: int
+    service: dict[str, str] = field(default_factory=dict)
+    """Settings of a service there."""
+    job: tuple[str, ...] = ()
+    """Arguments of a job that reads from there."""
+
+
+@pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.full)])
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
+    if request.param == "folder":
+        return Site(tmp_path / "root", counts.SPARK_JOB_KILLS, counts.DRIVER_KILLS)
+    s3: S3Server = request.getfixturevalue("s3")
+    keys = tuple(part for name, value in bucket_options(s3).items() for part in ("--option", f"{name}={value}"))
+    url, kills = f"{s3.bucket('lake')}/{tmp_path.name}", counts.BUCKET_DRIVER_KILLS
+    return Site(url, kills, kills, bucket_environment(s3, tmp_path), keys)  # type: ignore[arg-type]
 
 
 def _create(server: Server, name: str, partitions: int) -> None:
@@ -63,16 +89,17 @@ def _letters(server: Server, topic: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.timeout(1800)
-def test_alone_and_killed_the_table_and_the_dead_letters_are_exactly_once(tmp_path: Path):
+def test_alone_and_killed_the_table_and_the_dead_letters_are_exactly_once(site: Site, tmp_path: Path):
     (tmp_path / "functions.py").write_text(FUNCTIONS)
     table = tmp_path / "out"
     wanted = [n for n in range(200) if n % 50 not in (7, 8)]  # 7, 57, … are rejected and 8, 58, … left out
     arguments = [
-        *("--topics", TOPIC, "--path", str(tmp_path / "root"), "--to", f"delta:{table}"),
+        *("--topics", TOPIC, "--path", str(site.root), "--to", f"delta:{table}"),
         *("--checkpoint", str(tmp_path / "checkpoint"), "--starting-offsets", "earliest"),
         *("--each", "functions:doubled", "--json-schema", "n INT, twice INT", "--dead-letter", "dead"),
+        *site.job,
     ]
-    with running(tmp_path / "root") as server, drivers() as started:
+    with running(site.root, **site.service) as server, drivers() as started:
         _create(server, TOPIC, PARTITIONS)
         _create(server, "dead", 1)
         made = _produce(server, 0, 200)
@@ -84,7 +111,7 @@ def test_alone_and_killed_the_table_and_the_dead_letters_are_exactly_once(tmp_pa
         arguments += ["--server", server.url]
         seed = random.randrange(1 << 30)
         chance = random.Random(seed)
-        for _ in range(counts.SPARK_JOB_KILLS):
+        for _ in range(site.alone_kills):
             driver = Driver([*arguments, "--max-offsets-per-trigger", "25", "--trigger", "processingTime"], tmp_path)
             started.append(driver)
             driver.wait_for("started")
@@ -123,18 +150,19 @@ def test_alone_and_killed_the_table_and_the_dead_letters_are_exactly_once(tmp_pa
 
 
 @pytest.mark.timeout(1800)
-def test_members_are_killed_and_the_table_of_the_group_is_exactly_once(spark: SparkSession, tmp_path: Path):
+def test_members_are_killed_and_the_table_of_the_group_is_exactly_once(spark: SparkSession, site: Site, tmp_path: Path):
     """Drivers of their own are killed, the whole of them or their JVM alone; a job in this session is left, and takes
     over from what they have committed. The repeats that this brings are no rows (an insert-only MERGE)."""
-    table, mine = tmp_path / "out", tmp_path / "mine"
+    table, mine, kills = tmp_path / "out", tmp_path / "mine", site.group_kills
     groups = {"SLUICE_GROUP_INITIAL_REBALANCE_DELAY_MS": "100", "SLUICE_GROUP_MIN_SESSION_TIMEOUT_MS": "1000"}
-    with running(tmp_path / "root", **groups) as server, drivers() as started:
+    with running(site.root, **groups, **site.service) as server, drivers() as started:
         _create(server, TOPIC, GROUP_PARTITIONS)
         made = _produce(server, 0, 40, GROUP_PARTITIONS)
         arguments = [
             *("--topics", TOPIC, "--group", GROUP, "--server", server.url, "--to", f"delta:{table}"),
             *("--starting-offsets", "earliest", "--max-offsets-per-trigger", "40", "--trigger", "processingTime=200ms"),
             *("--option", "group.heartbeat.interval.ms=200"),
+            *site.job,
         ]
 
         def join(number: int) -> Driver:
@@ -146,7 +174,7 @@ def test_members_are_killed_and_the_table_of_the_group_is_exactly_once(spark: Sp
         victims = {number: join(number) for number in range(min(2, counts.DRIVER_KILLS))}
         gate, survivor = _in_session(spark, [*arguments, "--checkpoint", str(mine)])
         try:
-            for number in range(counts.DRIVER_KILLS):
+            for number in range(kills):
                 victim, watched = victims.pop(number), list(victims.values())
                 deadline = time.monotonic() + WITHIN_S
                 while not victim.count("progress"):
@@ -162,7 +190,7 @@ def test_members_are_killed_and_the_table_of_the_group_is_exactly_once(spark: Sp
                 else:
                     victim.kill_jvm()
                     _until_fewer(server, before, watched)
-                if number + 2 < counts.DRIVER_KILLS:
+                if number + 2 < kills:
                     victims[number + 2] = join(number + 2)
                 made += _produce(server, made.total(), 40, GROUP_PARTITIONS)
                 _until_stored(table, made, watched)

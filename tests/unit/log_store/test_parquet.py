@@ -31,7 +31,8 @@ CODECS = {
 def decode(encoded: parquet.EncodedFile, data: bytes | None = None) -> pa.Table:
     source = pa.BufferReader(encoded.data if data is None else data)
     opened = parquet.open_file(source, "f", encoded.footer_crc)
-    return parquet.read_groups(opened, list(range(opened.metadata.num_row_groups)), "f")
+    groups = list(range(opened.metadata.num_row_groups))
+    return pa.Table.from_batches(parquet.read_groups(opened, groups, "f"), opened.schema_arrow)
 
 
 @pytest.mark.parametrize("compression", CODECS)
