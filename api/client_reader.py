@@ -22,7 +22,7 @@ STOP_CHECK_S = 0.1
 AT_WORK_S = 0.5
 """How long `close` waits for its threads; one that waits for records is left to the end of its poll."""
 INFINITE = 1 << 62
-MOST_RECORDS, MOST_ROWS = 5_000, 100_000
+MOST_RECORDS, MOST_ROWS = 20_000, 100_000
 """Of one fetch, as objects and in a table."""
 
 
@@ -35,7 +35,7 @@ class ReaderOptions:
     """Stop at what was the end when the reader was made, instead of waiting for more."""
     max_wait_ms: int = 5_000
     max_records: int | None = None
-    """Of one fetch. None: 5,000 where each becomes an object, 100,000 in tables."""
+    """Of one fetch. None: 20,000 where each becomes an object, 100,000 in tables."""
     max_bytes: int = 8 << 20
     """Of one fetch."""
     response_format: Literal["arrow", "json"] = "arrow"

@@ -23,6 +23,13 @@ _TAIL = (
     "come while several of them are at work. Where the processor time of a request goes is in "
     "the table [steps](#steps)."
 )
+_STORED_TWICE = (
+    "A broker stores the batch as its client made it. The service parses every record, checks and places it, and "
+    "encodes Parquet that any Delta reader can read; for acks=1 the batch goes to the write-ahead log first, so that "
+    "each record is written twice. Service and load share two cores, and much of the service Python's lock; the zstd "
+    "of Kafka's producer costs its client, not the broker. Arrow needs no parsing: "
+    "{produce: Arrow × 10,000, acks=1, fsync off} with acks=1."
+)
 REASONS: dict[tuple[str, str], str] = {
     ("spark_source", "rate of sluice / parquet"): (
         "A source in Python hands its rows to the JVM through a socket. One that has them in memory and reads nothing "
@@ -37,14 +44,25 @@ REASONS: dict[tuple[str, str], str] = {
     ("spark", "Sluice source / Parquet scan"): (
         "The floor of a source in Python and the decoding: see spark_source, where both are measured apart."
     ),
+    ("produce", "JSON × 1,000"): _STORED_TWICE,
+    ("produce", "binary × 1,000"): _STORED_TWICE,
+    ("produce", "Arrow × 10,000, acks=all: fsync on / off"): (
+        "With fsync every byte is written twice, to the write-ahead log and to its Parquet file, and an answer "
+        "waits for the disk; how long that takes changes from round to round, see the quartiles."
+    ),
+    ("disk", "Sluice, merged"): (
+        "What the service merges by itself it writes with zstd's level 1, because it does so beside the load: on these "
+        "records {disk: Sluice, merged}. The job `merge` takes level 6, which takes longer to encode: "
+        "{disk: Sluice, deeply merged}, {disk: Sluice, deeply merged / Kafka, zstd, default batches} of Kafka's."
+    ),
     ("http", "acks=1 at"): _TAIL,
     ("acks", "acks=1 at"): _TAIL,
     ("latency", "Sluice, acks=all"): _GATHERED,
     ("latency", "Sluice, acks=1"): _TAIL,
     ("fetch", "Python reader"): (
-        "The service hands out Arrow faster than the reader takes it (HTTP fetch, Arrow: {fetch: HTTP fetch, Arrow}); "
-        "the reader checks offsets, keeps positions and hands batches from thread to thread, and record by record it "
-        "makes a Python object of each. consumer-perf counts bytes and makes no object that anybody could use."
+        "A Python object is made of each record, by threads that share Python's lock with those that receive the "
+        "answers; consumer-perf counts bytes and makes no object that anybody could use. Who reads much asks the "
+        "reader for tables: {fetch: Python reader, tables}."
     ),
     ("memory", "Sluice / Kafka, peak under load"): (
         "What is at work is in the process: bodies of requests (`request.memory.max.bytes`), batches that are not "
