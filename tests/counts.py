@@ -77,11 +77,11 @@ SINK_CRASHES = _count(15, 500)
 SINK_KILLS = _count(2, 25)
 """Kills of a service with kill -9 while it appends batches of a sink."""
 
-SPARK_BUCKET_DRIVER_KILLS = _count(2, 4)
-"""Both of these again, with the log in a bucket."""
-
-JOB_KILLS = _count(2, 10)
+SPARK_JOB_KILLS = _count(2, 10)
 """Kills of the driver of a consumer job with kill -9."""
+
+BUCKET_DRIVER_KILLS = _count(2, 4)
+"""Kills of both kinds, alone and in a group, with the log in a bucket."""
 
 DRIVER_KILLS = _count(2, 10)
 """Drivers of consumer jobs in a group killed with kill -9."""
