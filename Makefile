@@ -56,6 +56,7 @@ torture: need-java $(STAMP) ## Try to break the log for MINUTES=30 (SEED=n does 
 	$(BIN)/python -m tests.lab torture --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(TORTURE_ARGS)
 
 .PHONY: soak
+soak: MINUTES = 60
 soak: $(STAMP) ## Half of the largest rate for MINUTES, with every job; charts go to build/soak
 	$(BIN)/python -m tests.lab soak --minutes $(MINUTES) --report build/soak
 

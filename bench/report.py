@@ -39,7 +39,7 @@ _PEERS = """## Beside Kafka
 
 One broker (KRaft, one node, the settings of its distribution) and one service on the same machine, started, loaded and
 stopped in turns. A ratio is Sluice / peer. **Behind** means that the peer is better; level, that the spread of the
-rounds lies on both sides of 1.
+rounds lies on both sides of 1 and the median within 5 % of it.
 """
 _BENCHES = """## Sluice alone
 

@@ -17,12 +17,14 @@ from bench.figures import Figure, Target, commit, machine
 SLUICE, KAFKA, OTHER = "sluice", "kafka", "other"
 LOWER_IS_BETTER = frozenset({"ms", "s", "MiB", "B/record"})
 AHEAD, BEHIND, LEVEL = "ahead", "behind", "level"
+NEXT_TO = 0.05
 
 
 def verdict(ratio: Figure, *, lower_is_better: bool) -> str:
-    """Of ours / theirs. Level: the spread of the rounds reaches both sides of 1."""
+    """Of ours / theirs. Level: the spread of the rounds reaches both sides of 1, and the median is next to it. Three
+    rounds are few: a spread that just touches 1 must not hide a loss."""
     low, high = ratio.quartiles
-    if low <= 1 <= high:
+    if low <= 1 <= high and abs(ratio.median - 1) <= NEXT_TO:
         return LEVEL
     return AHEAD if (ratio.median < 1) == lower_is_better else BEHIND
 

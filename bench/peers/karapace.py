@@ -17,7 +17,4 @@ def line() -> str:
             return "Karapace is left out: pip had no answer within 60 s"
     if done.returncode == 0:
         return "Karapace is left out: pip has a package of that name, but none that was ever measured here"
-    reason = [text for text in done.stderr.splitlines() if text.startswith("ERROR")]
-    return (
-        f"Karapace is left out: it does not install ({reason[-1].removeprefix('ERROR: ') if reason else 'pip failed'})"
-    )
+    return "Karapace is left out: pip finds no package of that name that installs here"

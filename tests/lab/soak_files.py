@@ -31,11 +31,12 @@ class Orphans:
 
     def count(self) -> int:
         """Files that left the log are no orphans: a commit named them, and they go by themselves."""
-        listed = {path.name: path for path in self._folder.glob("*.parquet")}
         commits = {int(path.stem): path for path in (self._folder / "_delta_log").glob("*.json")}
         for version in sorted(version for version in commits if version > self._read):
             self._named |= {name.decode() for name in _NAMED.findall(commits[version].read_bytes())}
             self._read = version
+        # Listed after the commits were read: else a file that came in between would be forgotten, and an orphan later.
+        listed = {path.name: path for path in self._folder.glob("*.parquet")}
         self._named &= listed.keys()
         return sum(_age_s(path) > ON_ITS_WAY_S for name, path in listed.items() if name not in self._named)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.flatness import BOUNDS, judged
-from tests.lab.soak import soak
+from tests.lab.soak import JUDGED_FROM_S, not_held, soak
 from tests.lab.soak_files import ON_ITS_WAY_S, Orphans
 
 LONG_S = 8 * 3600.0
@@ -60,6 +60,28 @@ def test_an_orphan_is_a_file_that_no_commit_named_for_a_while(tmp_path: Path) ->
     written("old.parquet", None, 2 * ON_ITS_WAY_S)
     written("b.parquet", 1, 2 * ON_ITS_WAY_S)
     assert orphans.count() == 1
+
+
+def test_a_file_that_was_committed_while_commits_were_read_is_no_orphan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "_delta_log").mkdir()
+    (tmp_path / "_delta_log" / f"{0:020}.json").write_text('{"add":{"path":"a.parquet"}}')
+    plain = Path.read_bytes
+
+    def read_late(path: Path) -> bytes:
+        (tmp_path / "a.parquet").write_bytes(b"PAR1")
+        os.utime(tmp_path / "a.parquet", (time.time() - 2 * ON_ITS_WAY_S,) * 2)
+        return plain(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_late)
+    orphans = Orphans(tmp_path)
+    assert [orphans.count(), orphans.count()] == [0, 0]
+
+
+def test_a_rate_that_is_not_held_is_told_of_a_run_that_is_long_enough() -> None:
+    assert len(not_held(90, 100, JUDGED_FROM_S)) == 1
+    assert not_held(96, 100, JUDGED_FROM_S) == not_held(50, 100, JUDGED_FROM_S - 1) == []
 
 
 @pytest.mark.full

@@ -40,6 +40,10 @@ def test_rounds_on_both_sides_of_one_are_level():
     assert findings("s", [9, 10, 12], [10, 10, 10]).ratios[0].verdict == "level"
 
 
+def test_a_spread_that_just_touches_one_hides_no_loss():
+    assert findings("records/s", [7, 8, 12], [10, 10, 10]).ratios[0].verdict == "behind"
+
+
 @given(st.lists(st.floats(0.01, 100), min_size=1, max_size=9), st.booleans())
 def test_a_verdict_turns_round_with_the_direction(rounds: list[float], lower: bool):
     swapped = {"ahead": "behind", "behind": "ahead", "level": "level"}
