@@ -39,6 +39,8 @@ class Entry:
     offset: int
     topic_id: str
     label: QueryLabel
+    note: str = ""
+    """See `group_beginnings`."""
 
 
 Entries = dict[TopicPartition, Entry]
@@ -142,7 +144,10 @@ class CommitBox:
             return not self._waiting
 
     def _commit(self, identity: Identity, label: QueryLabel, entries: Entries, timeout_s: float) -> None:
-        offsets = {one: CommittedOffset(offset=e.offset, topic_id=e.topic_id) for one, e in entries.items()}
+        offsets = {
+            one: CommittedOffset(offset=entry.offset, topic_id=entry.topic_id, metadata=entry.note)
+            for one, entry in entries.items()
+        }
         try:
             self._calls.commit(identity, offsets, label, timeout_s)
         except (UnknownTopicOrPartition, UnknownTopicId) as error:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import logging
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ from sluice.streaming.http_errors import RequestFailed
 from sluice.streaming.membership.calls import QueryLabel, is_transient
 from sluice.streaming.membership.offsets import CommittedOffset
 from sluice.streaming.spark.data_loss import LossJudge
+from sluice.streaming.spark.group_beginnings import Beginning
 from sluice.streaming.spark.group_commits import Entry
 from sluice.streaming.spark.group_farewell import before_termination
 from sluice.streaming.spark.group_membership import GroupMembership
@@ -77,7 +79,12 @@ class GroupFollower:
         self._planned: SourceOffset | None = None
         self._positions: dict[TopicPartition, _Position] = {}
         self._generation = -1
-        self._first_seen: frozenset[TopicPartition] | None = None
+        self._first_seen: Counter[str] | None = None
+        """Partitions by topic id, when this process first looked."""
+        self._resumed = False
+        """Whether it had finished batches by then."""
+        self._notes: dict[str, str] = {}
+        """For commits, by topic id."""
         self._ends = False
         self._joined = False
         self._membership: GroupMembership | None = None
@@ -111,7 +118,9 @@ class GroupFollower:
         self._generation = holding.generation
         refs = {ref.tp: ref for ref in self._lake.subscribed(self._options.subscription)}
         if self._first_seen is None:
-            self._first_seen = frozenset(refs)
+            self._first_seen = Counter(ref.topic_id for ref in refs.values())
+            self._resumed = self._progress.batch > 0
+        self._report_lost_topics(refs)
         held = {refs[one]: tenure for one, tenure in holding.tenures.items() if one in refs}
         self._positions = {one: at for one, at in self._positions.items() if held.get(at.ref) == at.tenure}
         fresh = {ref: tenure for ref, tenure in held.items() if ref.tp not in self._positions}
@@ -196,32 +205,57 @@ class GroupFollower:
             if one in planned.ranges and planned.topic_ids[one.topic] == at.ref.topic_id:
                 end = planned.ranges[one].end
                 self._positions[one] = replace(at, offset=end)
-                found[one] = Kept(at.tenure, Entry(end, at.ref.topic_id, label))
+                found[one] = Kept(at.tenure, self._entry(end, at.ref, label))
         return found
 
     def _take_up(self, membership: GroupMembership, fresh: Mapping[PartitionRef, int]) -> None:
         """Where to begin; without an answer of the group, later."""
-        commits = self._committed(membership, {ref.topic for ref in fresh})
+        commits = self._committed(membership)
         if commits is None:
             return
+        then = self._partitions_then(commits, fresh)
         places = {ref: place(ref.tp, ref.topic_id, self._progress, commits.get(ref.tp)) for ref in fresh}
-        begun = self._beginnings(ref for ref, found in places.items() if found.origin is Origin.NEITHER)
+        begun = self._beginnings((ref for ref, found in places.items() if found.origin is Origin.NEITHER), then)
         claims: dict[TopicPartition, Kept] = {}
         for ref, found in places.items():
             offset = begun[ref] if found.offset is None else found.offset
             self._positions[ref.tp] = _Position(ref, offset, fresh[ref])
             label = QueryLabel(self._query, label_of(found.origin, self._progress.batch))
-            claims[ref.tp] = Kept(fresh[ref], Entry(offset, ref.topic_id, label))
+            claims[ref.tp] = Kept(fresh[ref], self._entry(offset, ref, label))
         membership.put(claims)
         logger.info("group %s, generation %d: %s", self._group.group_id, self._generation, _shown(places))
 
-    def _committed(
-        self, membership: GroupMembership, topics: Iterable[str]
-    ) -> Mapping[TopicPartition, CommittedOffset] | None:
+    def _entry(self, offset: int, ref: PartitionRef, label: QueryLabel) -> Entry:
+        return Entry(offset, ref.topic_id, label, self._notes.get(ref.topic_id, ""))
+
+    def _report_lost_topics(self, refs: Mapping[TopicPartition, PartitionRef]) -> None:
+        """Of what is read here. What others read, and whether they had read it to its end, is not known."""
+        for one, at in list(self._positions.items()):
+            now = refs.get(one)
+            if now is None or now.topic_id != at.ref.topic_id:
+                del self._positions[one]
+                how = "deleted, or is not subscribed any more" if now is None else "deleted and made again"
+                self._judge.report(f"topic {one.topic!r} was {how}, since the last batch")
+
+    def _partitions_then(
+        self, commits: Mapping[TopicPartition, CommittedOffset], fresh: Iterable[PartitionRef]
+    ) -> dict[str, int]:
+        """How many partitions the topics had when the group began; what came later is read from its first record."""
+        beginning, found = Beginning.of(commits.values()), dict[str, int]()
+        for ref in fresh:
+            seen = 0 if self._first_seen is None else self._first_seen[ref.topic_id]
+            meta = self._lake.live(ref.topic, ref.topic_id)
+            created_ms = 0 if meta is None else meta.created_ms
+            found[ref.topic_id] = beginning.partitions_then(ref.topic_id, created_ms, seen, resumed=self._resumed)
+            self._notes[ref.topic_id] = beginning.note(found[ref.topic_id], self._clock.wall_ms())
+        return found
+
+    def _committed(self, membership: GroupMembership) -> Mapping[TopicPartition, CommittedOffset] | None:
+        """All of the group's: they say when it began, too."""
         deadline = self._clock.boottime() + (LAST_COMMIT_S if self._ends else 0.0)
         while True:
             try:
-                return membership.calls.committed(sorted(topics))
+                return membership.calls.committed(())
             except RequestFailed as error:
                 if not is_transient(error):
                     raise
@@ -230,12 +264,12 @@ class GroupFollower:
                     return None
             membership.pause(SHORT_WAIT_S)
 
-    def _beginnings(self, refs: Iterable[PartitionRef]) -> dict[PartitionRef, int]:
-        """Nothing is committed: `startingOffsets`, but whatever came while the query runs is read from its start."""
+    def _beginnings(self, refs: Iterable[PartitionRef], then: Mapping[str, int]) -> dict[PartitionRef, int]:
+        """Nothing is committed: `startingOffsets`, but what came after the group had begun is read from its start."""
         found: dict[PartitionRef, int] = {}
         views = self._lake.views(refs)
-        for known, point in ((True, self._options.starting), (False, Edge.EARLIEST)):
-            among = {ref: view for ref, view in views.items() if (ref.tp in (self._first_seen or ())) is known}
+        for old, point in ((True, self._options.starting), (False, Edge.EARLIEST)):
+            among = {ref: view for ref, view in views.items() if (ref.partition < then[ref.topic_id]) is old}
             found |= resolve(self._lake, self._judge, among, point)
         return found
 

@@ -93,7 +93,7 @@ class Administering(Client):
     def _again(self) -> None:
         """Delete and make it again: the new one is empty, whatever became of the old one."""
         try:
-            operation = self._admin("delete")
+            operation = self.recorder.invoke(self.name, "delete", topic=AGAIN)
             self.ask(operation, "DELETE", topic_path(AGAIN))
             operation.ok()
         except Refusal:
@@ -144,8 +144,8 @@ class RunningJobs(Client):
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        fate = self.dice.choice(["end", "end", "kill", "stop"])
         try:
-            fate = self.dice.choice(["end", "end", "kill", "stop"])
             after_s = self.dice.uniform(0.3, 3.0)
             if fate != "end" and not self._ended(process, after_s):
                 if fate == "kill":
@@ -156,7 +156,7 @@ class RunningJobs(Client):
                     process.send_signal(signal.SIGCONT)
                 self.recorder.note(self.name, "nemesis", kind=f"{fate}-job", told=job)
             if self._ended(process, JOB_S):
-                operation.ok(code=process.returncode)
+                operation.ok(job=job, fate=fate, code=process.returncode)
             else:
                 operation.info("it took too long")
         finally:

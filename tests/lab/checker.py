@@ -10,12 +10,15 @@ Events that are looked at, with the fields of their invocation / of their end:
 
     produce    topic, producer, number, count, acks, idempotent, keys? tombstones? / at: [[partition, offset], …]
     read       topic, partition, from / hw, start, next, rows: [[offset, value], …]      fetches and delta-rs readers
-    poll       group / rows: [[topic, partition, offset, value], …]                      members of groups
+    poll       group, asked? / rows: [[topic, partition, offset, value], …]              members of groups; asked:
+                                                                                         [[topic, partition, offset]]
     position   topic, partition / start                                                  deletions and looks
     join       group / member, generation, partitions: [[topic, partition], …]           what a sync answered
     commit     group, member, generation, offsets: [[topic, partition, offset], …]
     committed  group / offsets: [[topic, partition, offset], …]
-    notes      assigned (who, partitions: what is read from anew), two (since, until: two services were at work)
+    delete     topic: without its id                                                     of a topic
+    notes      assigned (who, partitions: what is read from anew), two (since, until: two services were at work),
+               nemesis (since: until its own time something was made to go wrong)
 """
 
 from __future__ import annotations
@@ -23,43 +26,18 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 
-from tests.lab.facts import Anomaly, Call, Event, Place, Stored, Value, Write, calls_of, running_most, writes_of
+from tests.lab.facts import BEHIND_S, Anomaly, Call, Event, Facts, Place, Value, Write, running_most
 
 
-class Checker:
-    def __init__(
-        self,
-        events: Sequence[Event],
-        stored: Mapping[Place, Stored],
-        *,
-        aside: Iterable[str] = (),
-        copies: Sequence[tuple[str, int, int, Value]] = (),
-    ) -> None:
-        """`aside`: names of records in files that a forced take-over set aside (R-2), which only acks=1 allows.
-        `copies`: what a job that writes exactly once has written: topic, partition, offset, value."""
-        self.stored = stored
-        self.aside = frozenset(aside)
-        self.copies = copies
-        self.found: list[Anomaly] = []
-        self.allowed: Counter[str] = Counter()
-        self.looked: Counter[str] = Counter()
-        self.notes = [event for event in events if event["is"] == "note"]
-        self.calls = calls_of(events)
-        self.by: dict[str, list[Call]] = defaultdict(list)
-        for call in self.calls:
-            self.by[call.began["do"]].append(call)
-        self.writes = [write for call in self.by["produce"] for write in writes_of(call)]
-        self.sent: dict[str, Write] = {write.value: write for write in self.writes if write.value is not None}
-        self.live = {topic for topic, _ in stored}
-        self.two = [(event["since"], event["until"]) for event in self.notes if event["do"] == "two"]
-
+class Checker(Facts):
     def run(self) -> list[Anomaly]:
         self.check_answers()
         self.check_stored()
         self.check_order()
+        self.check_batches()
         self.check_reads()
         self.check_polls()
         self.check_groups()
@@ -73,21 +51,18 @@ class Checker:
     def blame(self, kind: str, place: Place, offset: int, what: str) -> None:
         self.found.append(Anomaly(kind, place[0], place[1], offset, what))
 
-    def table(self, place: Place) -> Stored | None:
-        """None: the topic is gone, there is nothing to compare with."""
-        if place in self.stored:
-            return self.stored[place]
-        return Stored({}) if place[0] in self.live else None
-
     # --- what producers were told ---------------------------------------------------------------
 
     def check_answers(self) -> None:
         """Acknowledged and lost; an offset given twice; refused, and stored all the same."""
         given: dict[tuple[Place, int], Write] = {}
+        vanished: dict[str, list[Write]] = defaultdict(list)
         for write in self.writes:
-            if write.place is None or write.offset < 0:
+            if write.place is None or not write.acked:
                 continue
             self.looked["acknowledged records"] += 1
+            if self.table(write.place) is None and not self.was_deleted(write):
+                vanished[write.place[0]].append(write)
             if self.lawfully_lost(write):
                 self.allowed["acks=1 set aside by a forced take-over"] += 1
                 continue
@@ -96,23 +71,16 @@ class Checker:
                 what = f"{other.value!r} and {write.value!r} were both acknowledged here"
                 self.blame("offset reused", write.place, write.offset, what)
             self.check_kept(write.place, write.offset, write.value, "lost", f"acknowledged to {write.call.who}")
+            if write.value is None:
+                self.check_key(write, write.place, write.offset)
+        for topic, writes in vanished.items():
+            what = f"the topic is gone with {len(writes)} acknowledged records, and nobody asked to delete it"
+            self.blame("lost", writes[0].place or (topic, -1), writes[0].offset, what)
         for value, place, offset in self.everything():
             sender = self.sent.get(value)
             if sender is not None and sender.call.refused and not sender.call.began.get("idempotent"):
                 error = sender.call.end["error"] if sender.call.end else ""
                 self.blame("refused and stored", place, offset, f"{value!r} was refused with {error}")
-
-    def lawfully_lost(self, write: Write) -> bool:
-        """Only a take-over by force overtakes a log: once the loser is gone nothing can be lost any more."""
-        if str(write.call.began["acks"]) != "1" or write.name not in self.aside or write.place is None:
-            return False
-        if not any(write.call.began["t"] < until for _, until in self.two):
-            return False
-        table = self.table(write.place)
-        if table is None:
-            return False
-        row = table.rows.get(write.offset)
-        return row is None or row[1] != write.value
 
     def check_kept(self, place: Place, offset: int, value: Value, kind: str, who: str) -> None:
         """What somebody was told is there still, or it fell to retention, deletion or compaction."""
@@ -129,11 +97,10 @@ class Checker:
         elif not table.compacted:
             self.blame(kind, place, offset, f"{value!r}, {who}, is missing")
 
-    def everything(self) -> Iterator[tuple[str, Place, int]]:
-        for place, table in self.stored.items():
-            for offset in table.offsets:
-                if (value := table.rows[offset][1]) is not None:
-                    yield value, place, offset
+    def check_key(self, write: Write, place: Place, offset: int) -> None:
+        row = self.stored[place].rows.get(offset) if place in self.stored else None
+        if row is not None and row[1] == write.value and row[0] != write.key:
+            self.blame("key changed", place, offset, f"{write.name!r} was sent with {write.key!r}, and has {row[0]!r}")
 
     # --- what is stored -------------------------------------------------------------------------
 
@@ -150,24 +117,23 @@ class Checker:
             if (place[0], value) in where:
                 self.blame("duplicated", place, offset, f"{value!r} is at {where[place[0], value]}, too")
             where[place[0], value] = offset
-            if value not in self.sent:
+            if value in self.sent:
+                self.check_key(self.sent[value], place, offset)
+            else:
                 self.blame("never sent", place, offset, f"nobody sent {value!r}")
 
     def check_order(self) -> None:
-        """An idempotent producer's records in its order; and whoever was answered first comes first."""
+        """Records of a request in its order, and an idempotent producer's; whoever was answered first comes first."""
         for place, table in self.stored.items():
-            last: dict[str, tuple[int, int]] = {}
+            last: dict[tuple[str, int], tuple[int, int]] = {}
             writes = [
                 (o, self.sent[v]) for o in table.offsets if (v := table.rows[o][1]) is not None and v in self.sent
             ]
             for offset, write in writes:
-                began = write.call.began
-                if write.call.given_up:
-                    continue  # its producer went on under another identity, so a late arrival has no order
-                if began.get("idempotent") and last.get(began["producer"], (-1, -1)) >= write.number:
-                    what = f"{write.value!r} comes after number {last[began['producer']]}"
-                    self.blame("reordered", place, offset, what)
-                last[began["producer"]] = write.number
+                before = max(last.get(order, (-1, -1)) for order in write.orders)
+                if before >= write.number:
+                    self.blame("reordered", place, offset, f"{write.value!r} comes after number {before}")
+                last |= dict.fromkeys(write.orders, write.number)
             earliest, first = math.inf, ""
             for offset, write in reversed(writes):
                 if write.call.began["t"] > earliest:
@@ -176,18 +142,18 @@ class Checker:
                 if write.call.answered_at < earliest:
                     earliest, first = write.call.answered_at, str(write.value)
 
-    # --- what readers saw -----------------------------------------------------------------------
+    def check_batches(self) -> None:
+        """Offsets in an answer rise, too; of tombstones, which have no value, nothing else tells the order."""
+        last: dict[tuple[str, Place], int] = {}
+        for write in self.writes:
+            if write.place is None or not write.acked:
+                continue
+            before = last.get((write.call.began["op"], write.place), -1)
+            if write.offset < before:
+                self.blame("reordered", write.place, write.offset, f"{write.name!r} was sent after the one at {before}")
+            last[write.call.began["op"], write.place] = write.offset
 
-    def seen(self) -> Iterator[tuple[Call, Place, int, Value]]:
-        for call in self.by["read"]:
-            if call.ok and call.end is not None:
-                place = (call.began["topic"], call.began["partition"])
-                for offset, value in call.end["rows"]:
-                    yield call, place, offset, value
-        for call in self.by["poll"]:
-            if call.ok and call.end is not None:
-                for topic, partition, offset, value in call.end["rows"]:
-                    yield call, (topic, partition), offset, value
+    # --- what readers saw -----------------------------------------------------------------------
 
     def check_reads(self) -> None:
         """Past the HW; a value that changed, or moved; a HW that the log never reached; records left out."""
@@ -234,30 +200,38 @@ class Checker:
             what = f"{call.who} got nothing at {run[0] + 1}, and is to go on at {after}, below a HW of {end['hw']}"
             self.blame("read stands still", place, left[0], what)
 
-    def check_run(self, place: Place, offsets: Sequence[int], kind: str, who: str) -> None:
-        """Rising, and nothing left out that is there even now."""
+    def check_run(
+        self, place: Place, offsets: Sequence[int], kind: str, who: str, elsewhere: Collection[int] = ()
+    ) -> None:
+        """Rising, and nothing left out that is there even now, but what is `elsewhere`."""
         table = self.table(place)
         for before, after in itertools.pairwise(offsets):
+            held = table.held(before + 1, after) if table is not None and after > before + 1 else []
             if after <= before:
                 self.blame(f"{kind} went back", place, after, f"{who} had {before} before")
-            elif after > before + 1 and table is not None and (left := table.held(before + 1, after)):
+            elif left := [offset for offset in held if offset not in elsewhere]:
                 self.blame(f"{kind} skipped", place, left[0], f"{who} had {before}, then {after}")
 
     def check_polls(self) -> None:
-        """Per member and partition, from one assignment to the next."""
+        """Per member and partition, from one assignment to the next. Members that are not told of theirs may have lost
+        a partition and got it back: between, others of the group got what they did not."""
         last: dict[tuple[str, Place], int] = {}
-        ends = [call.end for call in self.by["poll"] if call.ok and call.end is not None]
-        assigned = [event for event in self.notes if event["do"] == "assigned"]
-        for event in sorted([*ends, *assigned], key=lambda one: float(one["t"])):
-            if event["do"] == "assigned":
-                for topic, partition in event["partitions"]:
-                    last.pop((event["who"], (topic, partition)), None)
-                continue
-            for topic, partition, offset, _ in event["rows"]:
-                key = (event["who"], (topic, partition))
-                if key in last:
-                    self.check_run((topic, partition), [last[key], offset], "poll", event["who"])
-                last[key] = offset
+        got: dict[tuple[str, Place], set[int]] = defaultdict(set)
+        assigned = [Call(event, event) for event in self.notes if event["do"] == "assigned"]
+        told = {call.who for call in assigned}
+        polls = [call for call in self.by["poll"] if call.ok]
+        for call in sorted([*polls, *assigned], key=lambda one: float((one.end or one.began)["t"])):
+            for topic, partition in call.began.get("partitions", ()):
+                last.pop((call.who, (topic, partition)), None)
+            for topic, partition, offset in call.began.get("asked", ()):
+                last.setdefault((call.who, (topic, partition)), offset - 1)
+            for topic, partition, offset, _ in call.rows:
+                place = (topic, partition)
+                others = () if call.who in told else got[call.began["group"], place]
+                before = last.get((call.who, place), offset - 1)
+                self.check_run(place, [before, offset], "poll", call.who, others)
+                last[call.who, place] = offset
+                got[call.began["group"], place].add(offset)
 
     # --- groups ---------------------------------------------------------------------------------
 
@@ -290,7 +264,7 @@ class Checker:
         """A committed offset that went back; and records behind it that no member ever got."""
         got: dict[tuple[str, Place], set[int]] = defaultdict(set)
         for call in self.by["poll"]:
-            for topic, partition, offset, _ in call.end["rows"] if call.ok and call.end is not None else ():
+            for topic, partition, offset, _ in call.rows:
                 got[call.began["group"], (topic, partition)].add(offset)
         commits: dict[tuple[str, Place], list[tuple[float, int]]] = defaultdict(list)
         for call in self.by["commit"]:
@@ -318,13 +292,14 @@ class Checker:
     def check_keys(self) -> None:
         """The last record of each key outlives compaction; an older one never comes back."""
         acked: dict[tuple[Place, str], Write] = {}
-        doubtful: set[tuple[str, str]] = set()
+        doubtful: dict[tuple[str, str], float] = {}  # until when a tombstone that nobody answered for may be stored
         for write in self.writes:
             if write.key is None:
                 continue
-            if write.place is None or write.offset < 0:
+            if write.place is None or not write.acked:
                 if write.value is None and not write.call.refused:
-                    doubtful.add((write.call.began["topic"], write.key))
+                    at = (write.call.began["topic"], write.key)
+                    doubtful[at] = max(doubtful.get(at, 0.0), self.may_come_until(write.call))
             elif not self.lawfully_lost(write) and (
                 (write.place, write.key) not in acked or acked[write.place, write.key].offset < write.offset
             ):
@@ -341,7 +316,8 @@ class Checker:
                 continue
             self.looked["keys"] += 1
             last = newest.get((place, key), -1)
-            gone = last < 0 and (write.value is None or (place[0], key) in doubtful)
+            late = doubtful.get((place[0], key), -math.inf) >= write.call.began["t"]
+            gone = last < 0 and (write.value is None or late)
             if last < write.offset and not gone:
                 what = f"the last value of {key!r} was {write.value!r}, now it is at {last}"
                 self.blame("compacted key lost", place, write.offset, what)
@@ -374,4 +350,20 @@ class Checker:
             seen[topic, partition].add(offset)
             self.check_kept((topic, partition), offset, value, "read past the HW", "copied by a job")
         for place, offsets in seen.items():
-            self.check_run(place, sorted(offsets), "copy", "the job")
+            # It began at the log start, and whatever is there in the end was there, or came later.
+            self.check_run(place, [-1, *sorted(offsets)], "copy", "the job")
+        self.check_left_behind(seen)
+
+    def check_left_behind(self, copied: Mapping[Place, Collection[int]]) -> None:
+        """A batch takes what all partitions have: when it has a record, it has every one that is much older."""
+        newest = max((self.sent[v].call.began["t"] for *_, v in self.copies if v in self.sent), default=-math.inf)
+        topics, last = {topic for topic, _ in copied}, {place: max(offsets) for place, offsets in copied.items()}
+        left: dict[Place, Write] = {}
+        for write in self.writes:
+            if write.place is None or write.place[0] not in topics or str(write.call.began["acks"]) != "all":
+                continue
+            stored = write.place in self.stored and write.offset in self.stored[write.place].rows
+            if stored and write.offset > last.get(write.place, -1) and write.call.answered_at + BEHIND_S < newest:
+                left.setdefault(write.place, write)
+        for place, write in left.items():
+            self.blame("copy skipped", place, write.offset, f"{write.name!r} and the rest; newer ones were copied")

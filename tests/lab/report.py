@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from typing import Any
 from tests.lab.facts import Anomaly, Event
 
 SHOWN = 20
+_NOTHING = re.compile(r"0 (bytes|calls|requests)\b|everything was synced|.*nothing was")
+"""What a nemesis says that came at a time when there was nothing to break."""
 
 
 @dataclass(slots=True)
@@ -24,25 +27,32 @@ class Round:
     allowed: Counter[str] = field(default_factory=Counter)
     looked: Counter[str] = field(default_factory=Counter)
     nemeses: Counter[str] = field(default_factory=Counter)
+    idle: Counter[str] = field(default_factory=Counter)
+    """Steps that were taken and broke nothing."""
+    jobs: Counter[str] = field(default_factory=Counter)
+    """Jobs with their exit codes; what was killed has a negative one."""
     clients: dict[str, Counter[str]] = field(default_factory=dict)
     errors: Counter[str] = field(default_factory=Counter)
     broken: Counter[str] = field(default_factory=Counter)
     """What clients did not expect, and starts that were refused, mostly because an offline job leads for a while."""
     done: int = 0
-    """Steps of the plan. On a busy machine each takes longer, and the last ones are not reached."""
+    """Steps of the plan, without idle ones. On a busy machine each takes longer, and the last ones are not reached."""
 
     def count(self, events: Sequence[Event]) -> None:
         for event in events:
             who, kind = str(event["who"]).partition(".")[0], str(event["is"])
             if kind == "note":
                 if event["do"] == "nemesis":
-                    self.done += who == "lab"
-                    self.nemeses[str(event["kind"])] += 1
+                    did_nothing = _NOTHING.match(str(event.get("told", ""))) is not None
+                    self.done += who == "lab" and not did_nothing
+                    (self.idle if did_nothing else self.nemeses)[str(event["kind"])] += 1
                 elif event["do"] in ("broken", "refused"):
                     self.broken[f"{who}: {str(event.get('error') or event.get('why'))[-160:]}"] += 1
                 continue
             name = f"{who} {event['do']}" if who in ("admin", "watch") else who
             self.clients.setdefault(name, Counter())[kind] += 1
+            if event["do"] == "job" and kind == "ok":
+                self.jobs[f"{event['job']} {event['code']}"] += 1
             if kind in ("fail", "info"):
                 self.errors[f"{event['do']}: {str(event['error'])[:60]}"] += 1
 
@@ -62,8 +72,11 @@ class Report:
         lines = [f"torture: seed {self.seed}, {len(self.rounds)} rounds, {self.seconds:.0f} s"]
         lines += [f"left out: {one}" for one in self.left_out]
         for one in self.rounds:
-            lines.append(f"{one.site}, seed {one.seed}: {one.done} of {len(one.steps)} planned steps done in its time")
+            done = f"{one.done} of {len(one.steps)} planned steps done in its time"
+            lines.append(f"{one.site}, seed {one.seed}: {done}, {one.idle.total()} more found nothing to break")
         lines += ["", "nemesis                 times", *_table(_sum(one.nemeses for one in self.rounds))]
+        if idle := _sum(one.idle for one in self.rounds):
+            lines += ["", "without effect          times", *_table(idle)]
         lines += ["", "client                  asked      ok refused unknown"]
         clients: dict[str, Counter[str]] = {}
         for one in self.rounds:
@@ -72,6 +85,7 @@ class Report:
         for name, counts in sorted(clients.items()):
             numbers = [counts[key] for key in ("invoke", "ok", "fail", "info")]
             lines.append(f"{name:22}" + "".join(f"{number:8}" for number in numbers))
+        lines += ["", "job, exit code          times", *_table(_sum(one.jobs for one in self.rounds))]
         lines += ["", "looked at               number", *_table(_sum(one.looked for one in self.rounds))]
         lines += ["", "allowed                 number", *_table(_sum(one.allowed for one in self.rounds))]
         broken = _sum(one.broken for one in self.rounds)
@@ -106,6 +120,8 @@ class Report:
                     "schedule": one.steps,
                     "steps_done": one.done,
                     "nemeses": one.nemeses,
+                    "without_effect": one.idle,
+                    "jobs": one.jobs,
                     "clients": one.clients,
                     "looked_at": one.looked,
                     "allowed": one.allowed,

@@ -33,7 +33,7 @@ class Copying(Client):
                 driver.kill()
                 self.recorder.note(self.name, "nemesis", kind="kill-driver", told="")
         self._ended(driver)
-        operation.ok(code=driver.process.returncode, batches=driver.count("progress"))
+        operation.ok(job="consumer", code=driver.process.returncode, batches=driver.count("progress"))
 
     def _lives(self, driver: Driver, seconds: float) -> bool:
         """Whether it still does after that time, counted from its first batch; it takes long to start."""

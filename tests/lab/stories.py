@@ -7,7 +7,7 @@ from typing import Any
 from tests.lab.checker import Checker
 from tests.lab.facts import Stored, Value
 
-T0 = ("t", 0)
+T0, T1 = ("t", 0), ("t", 1)
 
 
 class Story:
@@ -21,6 +21,10 @@ class Story:
         self.compacted = False
         self.aside: list[str] = []
         self.copies: list[tuple[str, int, int, Value]] = []
+        self.more: dict[tuple[str, int], Stored] = {}
+        """Partitions but the one that most is told of."""
+        self.gone = False
+        """The topic is not in the catalog any more."""
         self._t = 0.0
 
     def call(
@@ -53,13 +57,24 @@ class Story:
             self.rows[offset] = (key, value)
         return f"{producer}:{number}:0"
 
+    def batch(self, *offsets: int, stored: bool = True, **more: Any) -> None:
+        """One request of a plain producer."""
+        began = {"topic": "t", "producer": "b", "number": 0, "count": len(offsets), "acks": "all", "idempotent": False}
+        self.call("produce", began | more, {"at": [[0, offset] for offset in offsets]}, "b.0")
+        for index, offset in enumerate(offsets) if stored else ():
+            key = more["keys"][index] if "keys" in more else None
+            self.rows[offset] = (key, None if index in more.get("tombstones", ()) else f"b:0:{index}")
+
+    def deleted(self, topic: str = "t", how: str = "ok", **times: float) -> None:
+        self.call("delete", {"topic": topic}, {} if how == "ok" else {"error": "NO"}, "admin.0", how, **times)
+
     def read(self, first: int, *rows: tuple[int, Value], who: str = "r.0", **more: Any) -> None:
         end = {"rows": [list(row) for row in rows], "start": 0} | more
         self.call("read", {"topic": "t", "partition": 0, "from": first}, end, who)
 
-    def poll(self, *offsets: int, who: str = "m.0") -> None:
+    def poll(self, *offsets: int, who: str = "m.0", **more: Any) -> None:
         rows = [["t", 0, offset, self.rows.get(offset, (None, f"p:{offset}:0"))[1]] for offset in offsets]
-        self.call("poll", {"group": "g"}, {"rows": rows}, who)
+        self.call("poll", {"group": "g"} | more, {"rows": rows}, who)
 
     def joined(self, generation: int, *partitions: int, member: str = "m") -> None:
         owned = [["t", partition] for partition in partitions]
@@ -76,7 +91,9 @@ class Story:
 
     def found(self) -> list[str]:
         end = self.end if self.end is not None else max(self.rows, default=-1) + 1
-        stored = {T0: Stored(self.rows, self.start, end, self.compacted)}
+        stored = {T0: Stored(self.rows, self.start, end, self.compacted)} | self.more
+        if self.gone:
+            del stored[T0]
         checker = Checker(self.events, stored, aside=self.aside, copies=self.copies)
         return sorted({anomaly.kind for anomaly in checker.run()})
 
@@ -140,6 +157,93 @@ def take_over(story: Story) -> None:
     story.sent(2, 2)
 
 
+def take_over_after_a_long_storm(story: Story) -> None:
+    """Nothing could be committed for longer than a partition is given otherwise."""
+    story.sent(0, 0)
+    story.aside = [story.sent(0, 1, producer="one", acks="1", stored=False)]
+    story.note("nemesis", who="lab", since=6.0, t=190.0, kind="full", told="")
+    story.note("two", who="lab", since=200.0, until=210.0)
+    story.sent(1, 1, since=211.0)
+
+
+def a_tombstone_lost_to_another(story: Story) -> None:
+    """Neither has a value; they differ in their keys."""
+    story.compacted = True
+    gone: dict[str, Any] = {"producer": "one", "acks": "1", "stored": False}
+    story.aside = [story.sent(0, 0, keys=["a"], tombstones=[0], **gone)]
+    story.note("two", who="lab", since=1.5, until=7.0)
+    story.sent(1, 0, keys=["b"], tombstones=[0])
+
+
+def topic_deleted(story: Story) -> None:
+    good(story)
+    story.deleted()
+    story.gone = True
+
+
+def topic_deleted_perhaps(story: Story) -> None:
+    """Nobody was told whether it was, nor when."""
+    story.deleted(how="info")
+    good(story)
+    story.gone = True
+
+
+def topic_made_again(story: Story) -> None:
+    """Under the same name; each has an id, and only the first one is gone."""
+    began = {"topic": "t@1", "producer": "p", "number": 0, "count": 1, "acks": "all"}
+    story.call("produce", began, {"at": [[0, 0]]})
+    story.deleted()
+    story.call("produce", began | {"topic": "t@2", "number": 1}, {"at": [[0, 0]]})
+    story.gone, story.more = True, {("t@2", 0): Stored({0: (None, "p:1:0")}, 0, 1)}
+
+
+def a_batch(story: Story) -> None:
+    """With two partitions, of which each has its own order."""
+    began = {"topic": "t", "producer": "b", "number": 0, "count": 4, "acks": "all", "idempotent": False}
+    story.call("produce", began, {"at": [[0, 0], [1, 0], [0, 1], [1, 1]]})
+    story.rows = {0: (None, "b:0:0"), 1: (None, "b:0:2")}
+    story.more[T1] = Stored({0: (None, "b:0:1"), 1: (None, "b:0:3")}, 0, 2)
+
+
+def a_tombstone_in_doubt(story: Story) -> None:
+    """It may have come after the last write, and taken the key with it."""
+    story.compacted = True
+    story.sent(0, 0, keys=["a"], stored=False, since=10.0)
+    story.sent(1, -1, keys=["a"], tombstones=[0], stored=False, how="info", since=12.0)
+    story.end = 2
+
+
+def a_tombstone_repeated_for_long(story: Story) -> None:
+    """Its producer was asked to end, and had asked all the time; another one's process was killed."""
+    story.compacted = True
+    story.sent(0, -1, keys=["a"], tombstones=[0], stored=False, how="info", since=10.0, until=300.0)
+    story.sent(0, -1, keys=["b"], tombstones=[0], stored=False, producer="q.p9", since=10.0)
+    story.note("broken", who="another.p9", t=300.0)
+    story.sent(1, 0, keys=["a"], stored=False, since=310.0)
+    story.sent(2, 1, keys=["b"], stored=False)
+    story.end = 4
+
+
+def a_partition_lost_and_got_back(story: Story) -> None:
+    """By a member that is not told of its assignments."""
+    for number in range(6):
+        story.sent(number, number)
+    story.poll(0, 1, who="v2-0.p1.0")
+    story.poll(2, 3, who="v2-1.p2.0")
+    story.poll(4, 5, who="v2-0.p1.0")
+
+
+def copies_behind(story: Story) -> None:
+    """A job copies what there was when it looked, and not what has come since."""
+    good(story)
+    one = story.sent(4, 4, since=100.0)
+    story.sent(5, 5)
+    story.copies.append(("t", 0, 4, one))
+    began = {"topic": "t", "producer": "n", "number": 0, "count": 1, "acks": "all"}
+    story.call("produce", began, {"at": [[1, 0]]}, since=50.0)
+    story.more[T1] = Stored({0: (None, "n:0:0")}, 0, 1)
+
+
 def compaction(story: Story) -> None:
     story.compacted = True
     story.sent(0, 0, keys=["a"], stored=False)
@@ -168,7 +272,7 @@ def rebalance(story: Story) -> None:
     story.note("assigned", who="n.0", partitions=[["t", 0]])
     story.poll(0, 1, 2, 3, who="n.0")
     story.note("assigned", partitions=[["t", 0]])
-    story.poll(1, 2)
+    story.poll(1, 2, asked=[["t", 0, 1]])
     story.commit(4, generation=2)
 
 
@@ -191,6 +295,16 @@ GOOD = [
     doubt,
     given_up,
     take_over,
+    take_over_after_a_long_storm,
+    a_tombstone_lost_to_another,
+    topic_deleted,
+    topic_deleted_perhaps,
+    topic_made_again,
+    a_batch,
+    a_tombstone_in_doubt,
+    a_tombstone_repeated_for_long,
+    a_partition_lost_and_got_back,
+    copies_behind,
     compaction,
     reads_of_a_compacted_log,
     rebalance,

@@ -23,9 +23,11 @@ def query(server: Server, topic: str, group: str) -> Iterator[Make]:
     """Another member of the group."""
     with ExitStack() as stack:
 
-        def make(checkpoint: Checkpoint | None = None, **changes: str) -> PlayedQuery:
-            options = {"server": server.url, "subscribe": topic, "group.id": group}
-            made = PlayedQuery(options | QUICK | {k.replace("_", "."): v for k, v in changes.items()}, checkpoint)
+        def make(checkpoint: Checkpoint | None = None, **changes: str | None) -> PlayedQuery:
+            """None: without the option."""
+            options = {"server": server.url, "subscribe": topic, "group.id": group, **QUICK}
+            options |= {name.replace("_", "."): value for name, value in changes.items()}  # type: ignore[misc]
+            made = PlayedQuery({name: value for name, value in options.items() if value is not None}, checkpoint)
             stack.callback(made.stop)
             return made
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sluice.api.client import SluiceClient
+from sluice.streaming.spark.data_loss import DataLoss
 from sluice.streaming.spark.group_values import SparkMember
 from tests.support.group_http import Member
 from tests.support.played_groups import (
@@ -185,3 +186,66 @@ def test_partitions_that_come_while_the_query_runs_are_read_from_their_first_rec
     fill(client, topic, 3, partitions=5)
     until(lambda: (one.trigger(), {row[1] for row in one.rows} == {0, 1, 2, 3, 4})[1])
     assert [row[2] for row in one.rows if row[1] == 4] == [0, 1, 2]
+
+
+def test_partitions_that_came_between_two_runs_are_read_from_their_first_record(
+    client: SluiceClient, query: Make, topic: str
+) -> None:
+    """`startingOffsets` are for what was there when the group began."""
+    fill(client, topic, 5)
+    one = query(startingOffsets="latest")
+    assert one.available_now() == []
+    one.stop()
+    client.topics.grow(topic, 5)
+    fill(client, topic, 2, partitions=5)
+    again = query(one.checkpoint, startingOffsets="latest")
+    assert sorted(row[1:3] for row in again.available_now()) == sorted(
+        [(p, o) for p in range(3) for o in (5, 6)] + [(p, o) for p in (3, 4) for o in (0, 1)]
+    )
+
+
+def test_a_member_that_joins_later_reads_what_came_before_it_from_the_first_record(
+    client: SluiceClient, query: Make, topic: str
+) -> None:
+    """It has no checkpoint: the commits of the group say what was there in the beginning."""
+    fill(client, topic, 5)
+    first = query(startingOffsets="latest")
+    assert first.available_now() == []
+    first.stop()
+    client.topics.grow(topic, 4)
+    fill(client, topic, 1, partitions=4)
+    second = query(startingOffsets="latest")
+    assert sorted(row[1:3] for row in second.available_now()) == [(0, 5), (1, 5), (2, 5), (3, 0)]
+
+
+@pytest.mark.parametrize("with_checkpoint", [True, False])
+def test_a_topic_of_a_pattern_that_came_between_two_runs_is_read_from_its_first_record(
+    client: SluiceClient, query: Make, topic: str, with_checkpoint: bool
+) -> None:
+    fill(client, topic, 1)
+    pattern = {"subscribe": None, "subscribePattern": f"{topic}.*", "startingOffsets": "latest"}
+    one = query(**pattern)
+    assert one.available_now() == []
+    one.stop()
+    client.topics.create(f"{topic}-new", partitions=1)
+    fill(client, f"{topic}-new", 3, partitions=1)
+    again = query(one.checkpoint if with_checkpoint else None, **pattern)
+    assert [row[:3] for row in again.available_now()] == [(f"{topic}-new", 0, offset) for offset in range(3)]
+
+
+def test_a_topic_that_is_made_anew_while_it_is_read_is_a_loss(client: SluiceClient, query: Make, topic: str) -> None:
+    """As without a group. What the new topic holds is not passed over, whatever `startingOffsets` says."""
+    fill(client, topic, 2)
+    one = query(startingOffsets="latest")
+    assert one.trigger() == []
+    fill(client, topic, 1)
+    assert len(one.trigger()) == 3
+    client.topics.delete(topic)
+    client.topics.create(topic, partitions=3)
+    fill(client, topic, 4)
+    with pytest.raises(DataLoss, match="made again"):
+        one.trigger()
+    one.stop()
+    tolerant = query(one.checkpoint, startingOffsets="latest", failOnDataLoss="false")
+    tolerant.run()
+    until(lambda: len(tolerant.rows) == 12)
