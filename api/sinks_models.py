@@ -7,8 +7,8 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from sluice.api.models import Body, Int64, TopicName
+from sluice.log_store.sinks import MAX_PARTS
 
-MOST_PARTS = 16_000
 QueryId = Annotated[str, Field(examples=["3f0c7e54-8d5e-4c2f-9b1a-0d6a4f5e2c11"])]
 
 
@@ -27,7 +27,7 @@ class StagedPart(Body):
 class CommitSinkBatch(Body):
     """The parts of the attempts that won, in the order of their tasks."""
 
-    parts: list[StagedPart] = Field(max_length=MOST_PARTS, fail_fast=True)
+    parts: list[StagedPart] = Field(max_length=MAX_PARTS, fail_fast=True)
 
 
 class SinkBatchResult(BaseModel):

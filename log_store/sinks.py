@@ -22,6 +22,10 @@ JOB_PREFIX = "job-"
 """Ids of single jobs, each used once: they cannot come back later than the retries of their one commit."""
 MAX_ID_CHARS = 100
 MAX_BATCH = 2**63 - 1
+MAX_PARTS = 16_000
+"""Of one batch. Its list must fit into one request (8 MiB and 100,000 values; a part has six), and its commit into the
+driver's `commit.timeout.ms`: on an object store each part costs two to four calls, one after the other, which is ten to
+twenty minutes for so many at 20 ms a call. The service needs about 7 KiB of memory for each, beside the rows."""
 
 _ID = re.compile(rf"[A-Za-z0-9_-][A-Za-z0-9._-]{{0,{MAX_ID_CHARS - 1}}}")
 

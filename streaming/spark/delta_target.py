@@ -28,7 +28,7 @@ from sluice.streaming.spark.views import literal, literals, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
 logger = logging.getLogger("sluice.spark")
 
@@ -81,19 +81,36 @@ def misfits(target: StructType, rows: StructType) -> list[str]:
     found = []
     for field in rows:
         column = there.pop(field.name.lower(), None)
-        wanted = f"{quoted(field.name)} {field.dataType.simpleString().upper()}"
+        wanted = column_ddl(field)
         if column is None:
             found.append(f"it lacks {wanted} (ALTER TABLE … ADD COLUMNS ({wanted}))")
         elif column.dataType.simpleString() != field.dataType.simpleString():
-            found.append(
-                f"{quoted(column.name)} is {column.dataType.simpleString().upper()}, the records give {wanted}"
-            )
+            found.append(f"{quoted(column.name)} is {type_ddl(column.dataType)}, the records give {wanted}")
     found += [
         f"{quoted(left.name)} must not be null, and the records have none"
         for left in there.values()
         if not left.nullable
     ]
     return found
+
+
+def column_ddl(field: StructField) -> str:
+    """Never NOT NULL: who writes to the table later may have rows without it."""
+    return f"{quoted(field.name)} {type_ddl(field.dataType)}"
+
+
+def type_ddl(kind: DataType) -> str:
+    """As SQL reads it, whatever the names of its fields: `simpleString` does not quote them."""
+    # Not StructType.toDDL, which needs a running Spark and keeps NOT NULL.
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        return f"STRUCT<{', '.join(f'{quoted(each.name)}: {type_ddl(each.dataType)}' for each in kind)}>"
+    if isinstance(kind, ArrayType):
+        return f"ARRAY<{type_ddl(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"MAP<{type_ddl(kind.keyType)}, {type_ddl(kind.valueType)}>"
+    return kind.simpleString().upper()
 
 
 def new_topic_ids(properties: Mapping[str, str], ids: Mapping[str, str], place: str) -> dict[str, str]:
@@ -152,7 +169,7 @@ class DeltaTarget:
             raise
 
     def _create(self, spark: SparkSession, rows: StructType) -> None:
-        columns = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in rows)
+        columns = ", ".join(column_ddl(field) for field in rows)
         statement = f"CREATE TABLE IF NOT EXISTS {self._table} ({columns}) USING delta"
         # Members of a group start together: the folder may be another's, which has not committed the table yet.
         self._repeat(

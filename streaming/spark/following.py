@@ -9,8 +9,8 @@ The life of a query, all in one planner process and one thread, in this order::
 
     prepare_available_now()      only with Trigger.AvailableNow, before anything else
     initial()                    a new query only; asked more than once, answered the same by the reader
-    replaying(end)               restart: a batch that was logged and not finished runs again, exactly as logged;
-                                 positions() is not asked for it
+    read_elsewhere(end)          restart: a batch that was logged and not finished runs again, exactly as logged, and
+                                 positions() is not asked for it. Asked only if something of it is gone
     done(start)                  at the beginning of every later look: all batches up to `start` are finished, their
                                  sinks included. It also comes after the last batch of AvailableNow and on every idle
                                  trigger, so it is where group offsets are committed. On restart the first `start` is
@@ -34,10 +34,10 @@ Rules for followers:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from sluice.log_store.values import PartitionRef
+from sluice.log_store.values import PartitionRef, TopicPartition
 from sluice.streaming.spark.data_loss import LossJudge
 from sluice.streaming.spark.offsets import SourceOffset, Stamp
 from sluice.streaming.spark.options import SourceOptions
@@ -52,8 +52,8 @@ class Follower(Protocol):
     def initial(self) -> SourceOffset:
         """Where a new query begins; all ranges are empty."""
 
-    def replaying(self, end: SourceOffset) -> None:
-        """A batch of an earlier run is read again before anything else."""
+    def read_elsewhere(self, end: SourceOffset) -> Collection[TopicPartition]:
+        """Partitions of a batch of an earlier run whose records others have read since: no loss if they are gone."""
 
     def done(self, start: SourceOffset) -> None:
         """Everything up to the end of `start` has been processed."""
@@ -89,8 +89,8 @@ class CheckpointFollower:
         check_named(self._options.starting, refs)
         return offset_of(refs, resolve(self._lake, self._judge, self._lake.views(refs), self._options.starting))
 
-    def replaying(self, end: SourceOffset) -> None:
-        pass
+    def read_elsewhere(self, end: SourceOffset) -> Collection[TopicPartition]:
+        return ()
 
     def done(self, start: SourceOffset) -> None:
         pass

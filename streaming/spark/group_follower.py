@@ -18,8 +18,8 @@ import json
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from sluice.log_store.errors import CoordinatorNotAvailable, InvalidRequest
 from sluice.log_store.values import PartitionRef, TopicPartition
 from sluice.streaming.http_client import Connection
 from sluice.streaming.http_errors import RequestFailed
-from sluice.streaming.membership.calls import QueryLabel, is_transient
+from sluice.streaming.membership.calls import GroupCalls, QueryLabel, is_transient
 from sluice.streaming.membership.offsets import CommittedOffset
 from sluice.streaming.spark.data_loss import LossJudge
 from sluice.streaming.spark.group_beginnings import Beginning
@@ -101,8 +101,18 @@ class GroupFollower:
         check_named(self._options.starting, self._lake.subscribed(self._options.subscription, all_there=True))
         return SourceOffset(stamp={QUERY: self._query, BATCH: 0})
 
-    def replaying(self, end: SourceOffset) -> None:
-        """As logged, whoever has the partitions by now: what the sink may have seen a part of is completed."""
+    def read_elsewhere(self, end: SourceOffset) -> Collection[TopicPartition]:
+        """Who took over from a query that crashed may have read its batch to the end, and retention removed it since.
+        A service that cannot be asked excuses nothing."""
+        try:
+            with closing(self._connect()) as connection:
+                calls = GroupCalls(connection, SparkMember.of(self._group, f"spark-{self._query[:8]}"))
+                commits = calls.committed(())
+        except RequestFailed as error:
+            logger.warning("cannot ask for the committed offsets now: %s", error.message)
+            return ()
+        found = {one: commit for one, commit in commits.items() if commit.topic_id == end.topic_ids.get(one.topic)}
+        return {one for one, wanted in end.ranges.items() if one in found and found[one].offset >= wanted.end}
 
     def done(self, start: SourceOffset) -> None:
         self._progress = Progress.of(start, self._query)
@@ -170,15 +180,16 @@ class GroupFollower:
 
     def _started(self) -> GroupMembership:
         if self._membership is None:
-            address = self._options.address
-            self._connection = Connection(
-                self._server, address.token, ca_file=address.ca_file, timeout_s=REQUEST_S, clock=self._clock
-            )
+            self._connection = self._connect()
             member = SparkMember.of(self._group, f"spark-{self._query[:8]}")
             self._membership = GroupMembership(self._connection, member, self._options.subscription, self._clock)
             self._ignore_termination = before_termination(self.close, FAREWELL_S)
             self._membership.start()
         return self._membership
+
+    def _connect(self) -> Connection:
+        address = self._options.address
+        return Connection(self._server, address.token, ca_file=address.ca_file, timeout_s=REQUEST_S, clock=self._clock)
 
     def _wait_for_the_group(self, membership: GroupMembership) -> None:
         """A query that reads goes on without waiting. Who has nothing yet waits, or would end without having begun."""

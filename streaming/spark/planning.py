@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
 
 from sluice.log_store.delta_log import DataFile
-from sluice.log_store.values import OffsetRange, PartitionRef
+from sluice.log_store.values import OffsetRange, PartitionRef, TopicPartition
 from sluice.streaming.spark.data_loss import LossJudge
 from sluice.streaming.spark.offsets import SourceOffset
 from sluice.streaming.spark.options import SourceOptions
@@ -73,13 +73,29 @@ def plan(
     return [Slice(root, ref, wanted, views[ref].files(wanted), _timestamp_type(lake, ref)) for ref, wanted in pieces]
 
 
-def plan_batch(lake: Lake, options: SourceOptions, judge: LossJudge, end: SourceOffset) -> list[Slice]:
-    """The tasks of the batch that ends at `end`, from that alone: it may have been logged by an earlier run."""
+def plan_batch(
+    lake: Lake,
+    options: SourceOptions,
+    judge: LossJudge,
+    end: SourceOffset,
+    read_elsewhere: Callable[[], Collection[TopicPartition]] = frozenset,
+) -> list[Slice]:
+    """The tasks of the batch that ends at `end`, from that alone: it may have been logged by an earlier run.
+
+    `read_elsewhere`: what others have read meanwhile. If that is gone nothing is lost; it is asked for only then.
+    """
     refs = _refs(lake, judge, end)
     views = lake.views(refs)
     for ref, view in views.items():
         view.check_reaches(end.ranges[ref.tp].end)
-    ranges = {ref: judge.readable(ref.tp, end.ranges[ref.tp], view.log_start, view.end) for ref, view in views.items()}
+    gone = any(end.ranges[ref.tp].start < view.log_start for ref, view in views.items())
+    excused = read_elsewhere() if gone else ()
+    ranges = {
+        ref: (LossJudge(fail=False) if ref.tp in excused else judge).readable(
+            ref.tp, end.ranges[ref.tp], view.log_start, view.end
+        )
+        for ref, view in views.items()
+    }
     return plan(lake, options, views, ranges)
 
 

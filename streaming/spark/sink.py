@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from sluice.log_store.errors import InvalidConfig, InvalidRequest, SluiceError
-from sluice.log_store.sinks import JOB_PREFIX
+from sluice.log_store.sinks import JOB_PREFIX, MAX_PARTS
 from sluice.log_store.staging import Part
 from sluice.streaming.spark.sink_columns import SinkColumns
 from sluice.streaming.spark.sink_options import SinkOptions
@@ -87,8 +87,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._options, self._columns = options, columns
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        query, batch = self._options.query_id or _property(QUERY_ID), int(_property(BATCH_ID))
-        return _write(self._options, self._columns, query, batch, iterator)
+        return _write(self._options, self._columns, _property(QUERY_ID), int(_property(BATCH_ID)), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         staged = _staged(messages)
@@ -101,9 +100,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         staged = _staged(messages)
-        query = self._options.query_id or (staged[0].query if staged else None)
-        if query is not None:
-            _abort(self._options, query, batchId)
+        if staged:
+            _abort(self._options, staged[0].query, batchId)
 
 
 def _property(name: str) -> str:
@@ -136,8 +134,23 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
 
 def _commit(options: SinkOptions, query: str, batch: int, staged: list[Staged]) -> None:
     parts = [part for message in staged for part in message.parts]
+    _check_count(parts, tasks=sum(1 for message in staged if message.parts))
     records = commit(options, query, batch, parts)
     logger.info("batch %d of %s: %d records appended, of %d", batch, query, records, sum(p.rows for p in parts))
+
+
+def _check_count(parts: Sequence[Part], *, tasks: int) -> None:
+    """The service would refuse them as well, but only here is it known how they came to be so many."""
+    if len(parts) > MAX_PARTS:
+        topics = len({part.topic for part in parts})
+        raise InvalidRequest(
+            f"the batch has {len(parts)} parts, from {tasks} tasks with rows for {topics} topics; at most {MAX_PARTS} "
+            "can be committed at once. Each task makes a part, or more, for each topic that it meets: bring the rows "
+            "of a topic together before the write, with repartition('topic'), or have fewer tasks, with coalesce(n). "
+            "Parts are also fewer with a larger option 'upload.part.bytes', or with less input for each batch",
+            field="parts",
+            limit=MAX_PARTS,
+        )
 
 
 def _abort(options: SinkOptions, query: str, batch: int) -> None:

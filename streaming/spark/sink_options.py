@@ -37,7 +37,7 @@ class SinkOptions:
     topic: str | None
     include_headers: bool
     query_id: str | None
-    """None: the id of the streaming query, or one of its own for a job."""
+    """Of a batch write that names itself. None: the id in the checkpoint of a stream, or one of its own for a job."""
     batch_id: int | None
     part_bytes: int
     upload_timeout_s: float
@@ -69,6 +69,9 @@ class SinkOptions:
 
 
 def _own_ids(values: OptionValues, *, streaming: bool) -> tuple[str | None, int | None]:
+    if streaming:
+        _refuse_own_ids(values)
+        return None, None
     query_id, batch_id = values.text("query.id"), values.whole("batch.id", minimum=0, maximum=MAX_BATCH)
     if query_id is not None:
         try:
@@ -77,10 +80,20 @@ def _own_ids(values: OptionValues, *, streaming: bool) -> tuple[str | None, int 
             raise wrong("query.id", error.message) from None
         if query_id.startswith(JOB_PREFIX):
             raise wrong("query.id", f"must not begin with {JOB_PREFIX!r}: such ids are forgotten after a day")
-    if streaming and batch_id is not None:
-        raise wrong("batch.id", "is for batch writes; a streaming query numbers its batches itself")
-    if not streaming and (query_id is None) != (batch_id is None):
+    if (query_id is None) != (batch_id is None):
         raise wrong(
             "query.id" if query_id is None else "batch.id", "a batch write needs both 'query.id' and 'batch.id'"
         )
     return query_id, batch_id
+
+
+def _refuse_own_ids(values: OptionValues) -> None:
+    """Numbers of batches mean something within one checkpoint only, so its id is the only name that goes with them."""
+    if values.text("query.id") is not None:
+        raise wrong(
+            "query.id",
+            "is for batch writes; a streaming query has the id in its checkpoint. A new checkpoint numbers its batches "
+            "from 0 again: under the name of an older one they would count as repeats, and their rows would be lost",
+        )
+    if values.text("batch.id") is not None:
+        raise wrong("batch.id", "is for batch writes; a streaming query numbers its batches itself")

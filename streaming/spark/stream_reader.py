@@ -183,8 +183,7 @@ class Planner:
         if end == self._planned:
             ranges = {ref: wanted.ranges[ref.tp] for ref in self._views if ref.tp in wanted.ranges}
             return plan(self.lake, self._options, self._views, ranges)
-        self._follower.replaying(wanted)
-        return plan_batch(self.lake, self._options, self._judge, wanted)
+        return plan_batch(self.lake, self._options, self._judge, wanted, lambda: self._follower.read_elsewhere(wanted))
 
     def close(self) -> None:
         self._follower.close()

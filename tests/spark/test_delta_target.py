@@ -74,6 +74,23 @@ def test_an_append_of_the_same_batch_is_skipped(spark: SparkSession, tmp_path: P
     assert _stored(spark, table) == [(0, n) for n in range(10)] + [(1, 0)]
 
 
+def test_a_table_has_nested_fields_of_any_name(spark: SparkSession, tmp_path: Path):
+    table, place = DeltaTarget(str(tmp_path / "out")), str(tmp_path / "out")
+    wanted = "struct<`unit-price`: double, `of which`: array<struct<`select`: map<string, struct<`a.b`: int>>>>>"
+    mapping = "spark.databricks.delta.properties.defaults.columnMapping.mode"  # Delta wants it for a space
+    spark.conf.set(mapping, "name")
+    try:
+        rows = _rows(spark, (0, 0, 1)).selectExpr("*", f"CAST(NULL AS {wanted}) AS `the-order`")
+        table.prepare(spark, rows.schema)
+        table.prepare(spark, rows.schema)
+    finally:
+        spark.conf.unset(mapping)
+    table.append(rows, "query", 0)
+    found = spark.read.format("delta").load(place)
+    assert found.schema["the-order"].dataType.simpleString() == rows.schema["the-order"].dataType.simpleString()
+    assert _stored(spark, table) == [(0, 0)]
+
+
 def test_members_that_write_the_same_records_at_the_same_time(spark: SparkSession, tmp_path: Path):
     place = str(tmp_path / "out")
     DeltaTarget(place).prepare(spark, _rows(spark, (0, 0, 1)).schema)

@@ -125,6 +125,26 @@ def test_a_job_that_names_itself_is_written_once(session: SparkSession, server: 
 # --- streaming -----------------------------------------------------------------------------------
 
 
+def test_a_new_checkpoint_is_another_query_and_a_stream_cannot_be_named_otherwise(
+    session: SparkSession, server: Server, topic: str, tmp_path: Path
+) -> None:
+    """Spark numbers its batches from 0 again, which the same name would make repeats."""
+    incoming = tmp_path / "in"
+    incoming.mkdir()
+
+    def run(checkpoint: str, **options: str) -> None:
+        lines = session.readStream.text(str(incoming)).writeStream.format("sluice").trigger(availableNow=True)
+        lines = lines.options(server=server.url, topic=topic, checkpointLocation=str(tmp_path / checkpoint), **options)
+        lines.start().awaitTermination()
+
+    (incoming / "0.txt").write_text("0\n")
+    with pytest.raises(PySparkException, match=r"option 'query\.id': is for batch writes"):
+        run("first", **{"query.id": "orders"})
+    for number in range(2):
+        run(f"checkpoint-{number}")
+        assert [value for _, value in chain(*records(server.client, topic))] == ["0"] * (number + 1)
+
+
 def test_a_query_that_is_restarted_adds_nothing_twice(
     session: SparkSession, server: Server, topic: str, tmp_path: Path
 ) -> None:

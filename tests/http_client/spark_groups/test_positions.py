@@ -58,6 +58,35 @@ def test_an_unfinished_batch_is_replayed_as_it_was_logged(
     assert read_by(again) == once_each(everything)
 
 
+def test_a_batch_that_others_have_read_since_and_that_is_gone_is_no_loss(
+    client: SluiceClient, query: Make, topic: str
+) -> None:
+    fill(client, topic, 10)
+    first = query(group_session_timeout_ms="1000")
+    assert first.look() is not None
+    first.crash()
+    other = query()
+    until(lambda: (other.trigger(), len(other.rows) == 30)[1])
+    other.trigger()
+    other.stop()
+    client.delete_records(topic, dict.fromkeys(range(3), 10))
+    everything = fill(client, topic, 1)
+    again = query(first.checkpoint)
+    assert again.trigger() == [], "nothing of it is left"
+    again.available_now()
+    assert read_by(other, again) == once_each(everything)
+
+
+def test_a_batch_that_is_gone_and_that_nobody_has_read_is_a_loss(client: SluiceClient, query: Make, topic: str) -> None:
+    fill(client, topic, 10)
+    first = query(group_session_timeout_ms="1000")
+    assert first.look() is not None
+    first.crash()
+    client.delete_records(topic, dict.fromkeys(range(3), 10))
+    with pytest.raises(DataLoss, match="below the log start"):
+        query(first.checkpoint).trigger()
+
+
 @pytest.mark.parametrize("unfinished", [False, True])
 def test_a_reset_takes_effect(client: SluiceClient, query: Make, topic: str, group: str, unfinished: bool) -> None:
     """G-7"""

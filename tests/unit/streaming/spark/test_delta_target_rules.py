@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+)
 
 from sluice.log_store.errors import InvalidConfig
 from sluice.log_store.values import OffsetRange, TopicPartition
@@ -15,6 +27,7 @@ from sluice.streaming.spark.delta_target import (
     misfits,
     new_topic_ids,
     pause_s,
+    type_ddl,
 )
 
 RANGES = {TopicPartition("t", 1): OffsetRange(5, 9), TopicPartition("t", 0): OffsetRange(100, 200)}
@@ -47,6 +60,33 @@ def test_columns_that_are_missing_or_of_another_type_are_named_with_the_cure():
         "it lacks `b` STRING (ALTER TABLE … ADD COLUMNS (`b` STRING))",
         "`must` must not be null, and the records have none",
     ]
+
+
+PRICE = StructType([StructField("unit-price", DoubleType(), nullable=False), StructField("a`b", DecimalType(10, 2))])
+
+
+@pytest.mark.parametrize(
+    ("kind", "ddl"),
+    [
+        (LongType(), "BIGINT"),
+        (TimestampNTZType(), "TIMESTAMP_NTZ"),
+        (PRICE, "STRUCT<`unit-price`: DOUBLE, `a``b`: DECIMAL(10,2)>"),
+        (ArrayType(PRICE), "ARRAY<STRUCT<`unit-price`: DOUBLE, `a``b`: DECIMAL(10,2)>>"),
+        (
+            MapType(StringType(), StructType([StructField("Of", ArrayType(PRICE))])),
+            "MAP<STRING, STRUCT<`Of`: ARRAY<STRUCT<`unit-price`: DOUBLE, `a``b`: DECIMAL(10,2)>>>>",
+        ),
+        (StructType([]), "STRUCT<>"),
+    ],
+)
+def test_names_are_quoted_however_deep_they_are(kind: DataType, ddl: str):
+    assert type_ddl(kind) == ddl
+
+
+def test_the_cure_for_a_missing_column_can_be_run():
+    rows = StructType([StructField("o", StructType([StructField("unit-price", DoubleType())]))])
+    wanted = "`o` STRUCT<`unit-price`: DOUBLE>"
+    assert misfits(StructType([]), rows) == [f"it lacks {wanted} (ALTER TABLE … ADD COLUMNS ({wanted}))"]
 
 
 def test_another_incarnation_of_a_topic_is_refused_r8():

@@ -25,8 +25,8 @@ from pyspark.sql.types import (
 
 from sluice.ingest import arrow_body
 from sluice.log_store.errors import InvalidConfig, InvalidRecord, InvalidRequest
-from sluice.log_store.staging import check_part_name
-from sluice.streaming.spark import staging
+from sluice.log_store.staging import Part, check_part_name
+from sluice.streaming.spark import sink, staging
 from sluice.streaming.spark.sink import JobWriter, Staged, batch_writer, stream_writer
 from sluice.streaming.spark.sink_columns import SinkColumns
 from sluice.streaming.spark.sink_options import SinkOptions
@@ -208,8 +208,8 @@ def parse(streaming: bool = True, **given_options: str) -> SinkOptions:
         ({"path": "/x"}, "option 'server': the sink needs the address"),
         (SERVER | {"topics": "t"}, "unknown option 'topics', did you mean 'topic'"),
         (SERVER | {"includeHeaders": "yes"}, "option 'includeHeaders': must be true or false"),
-        (SERVER | {"query__id": "a/b"}, "option 'query.id': query id 'a/b': must have"),
-        (SERVER | {"query__id": "job-1"}, "option 'query.id': must not begin with 'job-'"),
+        (SERVER | {"query__id": "orders"}, "option 'query.id': is for batch writes; a streaming query has"),
+        (SERVER | {"query__id": "orders", "batch__id": "1"}, "option 'query.id': is for batch writes"),
         (SERVER | {"batch__id": "1"}, "option 'batch.id': is for batch writes"),
         (SERVER | {"upload__part__bytes": "1"}, "option 'upload.part.bytes': must be 65536 to"),
         (SERVER | {"upload__timeout__ms": "0"}, "option 'upload.timeout.ms': must be at least 1 ms"),
@@ -219,6 +219,22 @@ def parse(streaming: bool = True, **given_options: str) -> SinkOptions:
 def test_a_wrong_option_is_named(given_options: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidConfig) as refused:
         parse(**given_options)
+    assert message in refused.value.message
+
+
+def test_a_stream_is_not_named_by_an_option() -> None:
+    """With a new checkpoint Spark counts from 0 again: under the old name its batches would be taken for repeats."""
+    with pytest.raises(InvalidConfig, match="their rows would be lost"):
+        stream_writer({**SERVER, "topic": "t", "Query.Id": "q"}, schema("value:string"), overwrite=False)
+
+
+@pytest.mark.parametrize(
+    ("query_id", "message"),
+    [("a/b", "option 'query.id': query id 'a/b': must have"), ("job-1", "option 'query.id': must not begin with")],
+)
+def test_a_job_has_a_name_that_can_be_kept(query_id: str, message: str) -> None:
+    with pytest.raises(InvalidConfig) as refused:
+        parse(streaming=False, **SERVER, query__id=query_id, batch__id="0")
     assert message in refused.value.message
 
 
@@ -252,6 +268,30 @@ def test_tasks_of_another_batch_are_not_committed() -> None:
         writer.commit([Staged("q", 4, 0, ())], 5)
     writer.commit([], 5)
     writer.abort([None], 5)
+
+
+def test_a_batch_of_too_many_parts_is_refused_with_the_cure_before_it_is_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """200 tasks with rows for each of 81 topics. The service could say no more than that they are too many."""
+    committed: list[int] = []
+    monkeypatch.setattr(sink, "commit", lambda *given: committed.append(len(given[-1])) or 0)
+    monkeypatch.setattr(sink, "drop", lambda *_: None)
+
+    def task(number: int, topics: int) -> Staged:
+        return Staged("q", 5, number, tuple(Part(f"{number}-{n}", f"t{n}", 1, 1, 0) for n in range(topics)))
+
+    stream = stream_writer(SERVER, schema("topic:string,value:string"), overwrite=False)
+    job = batch_writer(SERVER, schema("topic:string,value:string"), overwrite=False)
+    many = [*(task(number, 81) for number in range(200)), task(200, 0)]
+    for commit in (lambda: stream.commit(many, 5), lambda: job.commit(many)):
+        with pytest.raises(InvalidRequest, match=r"16200 parts, from 200 tasks with rows for 81 topics; at most 16000"):
+            commit()
+        with pytest.raises(InvalidRequest, match=r"repartition\('topic'\), or have fewer tasks, with coalesce\(n\)"):
+            commit()
+    assert committed == []
+    stream.commit([task(number, 80) for number in range(200)], 5)
+    assert committed == [16_000]
 
 
 def test_outside_a_micro_batch_there_is_no_query_to_name() -> None:
