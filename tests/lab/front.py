@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 HOST = "127.0.0.1"
@@ -52,8 +53,10 @@ class Front:
     def _cut(self) -> None:
         for writers in self._pairs.values():
             for writer in writers:
-                # Without this the peer would see an orderly end if it had nothing unread.
-                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                # Without this the peer would see an orderly end if it had nothing unread. One that has just ended by
+                # itself must not spare the others.
+                with suppress(OSError):
+                    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                 writer.transport.abort()
 
     async def _listen(self) -> None:
