@@ -20,12 +20,12 @@ _TESTS = Path(__file__).parent
 _TOLD_AGAIN = 40
 """At most so many of the last telling lines of a lane that failed are repeated."""
 LANES: dict[str, tuple[str, ...]] = {
-    "spark": ("spark", "lab") if counts.FULL else ("spark",),
+    "spark": ("spark", "lab", "property") if counts.FULL else ("spark",),
     "faults": ("fault", "disk", "s3", "examples", "console") + (() if counts.FULL else ("lab",)),
     "others": (),
 }
-"""Folders by lane; `others` has those that no lane names, and the tests outside of folders. At full counts kills take
-longest, so that the lab goes to another lane."""
+"""Folders by lane; `others` has those that no lane names, and the tests outside of folders. At full counts kills, and
+examples of properties, take longest, so that other folders go to the lane of Spark, which waits most."""
 
 
 def _named() -> set[str]:
