@@ -138,7 +138,7 @@ class Reader:
             self._topic,
             partition,
             offset,
-            max_records=min(options.max_records or MOST_RECORDS, most),
+            max_records=self._at_most(MOST_RECORDS, most),
             max_bytes=options.max_bytes,
             max_wait_ms=options.max_wait_ms,
             response_format=options.response_format,
@@ -150,10 +150,14 @@ class Reader:
             self._topic,
             partition,
             offset,
-            max_records=min(options.max_records or MOST_ROWS, most),
+            max_records=self._at_most(MOST_ROWS, most),
             max_bytes=options.max_bytes,
             max_wait_ms=options.max_wait_ms,
         )
+
+    def _at_most(self, otherwise: int, most: int) -> int:
+        wanted = self._options.max_records
+        return min(otherwise if wanted is None else wanted, most)
 
     def _fetches(self, fetch: _Fetch[Answer]) -> Iterator[tuple[int, Answer]]:
         if len(self.positions) == 1:
