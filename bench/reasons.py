@@ -37,8 +37,8 @@ REASONS: dict[tuple[str, str], str] = {
         "records; Spark's scan of the same files, reading and decoding included, "
         "{spark_source: parquet: CPU of 1 M records}. Ours needs {spark_source: sluice: CPU of 1 M records}: that "
         "floor and Arrow's decoding of the files, which both cores are busy with all the time. Decoding ahead in a "
-        "thread, larger and smaller batches, larger socket buffers and other allocators made it slower or changed "
-        "nothing. Spark's own way to a Delta table is slower than the source: rate of sluice / delta is "
+        "thread, larger socket buffers and other allocators made it slower or changed nothing. "
+        "Spark's own way to a Delta table is slower than the source: rate of sluice / delta is "
         "{spark_source: rate of sluice / delta}."
     ),
     ("spark", "Sluice source / Parquet scan"): (
