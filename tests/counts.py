@@ -80,7 +80,7 @@ SINK_KILLS = _count(2, 25)
 SPARK_JOB_KILLS = _count(2, 10)
 """Kills of the driver of a consumer job with kill -9."""
 
-BUCKET_DRIVER_KILLS = _count(2, 4)
+BUCKET_DRIVER_KILLS = _count(2, 10)
 """Kills of both kinds, alone and in a group, with the log in a bucket."""
 
 DRIVER_KILLS = _count(2, 10)

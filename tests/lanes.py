@@ -1,4 +1,4 @@
-"""Runs the tests in lanes: processes of pytest side by side, each with folders of its own.
+"""Runs the tests in lanes: processes of pytest side by side, each with folders of its own, then with what is left.
 
 Much of a test of kills, disks and Spark is waiting, so two cores do three lanes at once. A lane's lines are printed as
 they come, with its name; what failed, in whichever lane, is said once more at the very end, where it is looked for.
@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 from tests import counts
 
@@ -20,22 +21,23 @@ _TESTS = Path(__file__).parent
 _TOLD_AGAIN = 40
 """At most so many of the last telling lines of a lane that failed are repeated."""
 LANES: dict[str, tuple[str, ...]] = {
-    "spark": ("spark", "lab", "property") if counts.FULL else ("spark",),
-    "faults": ("fault", "disk", "s3", "examples", "console") + (() if counts.FULL else ("lab",)),
+    "spark": ("spark",),
+    "faults": ("fault", "disk", "s3"),
     "others": (),
 }
-"""Folders by lane; `others` has those that no lane names, and the tests outside of folders. At full counts kills, and
-examples of properties, take longest, so that other folders go to the lane of Spark, which waits most."""
+"""Folders by lane; `others` has those that nothing names, and the tests outside of folders."""
+NEXT = ("lab", "property", "unit", "console", "examples") if counts.FULL else ("lab", "console", "examples")
+"""Folders that are taken one by one, in this order, by the lane that is the first to have nothing left to do."""
 
 
 def _named() -> set[str]:
-    return {folder for folders in LANES.values() for folder in folders}
+    return {folder for folders in LANES.values() for folder in folders} | set(NEXT)
 
 
-def _command(lane: str) -> list[str]:
-    base = [sys.executable, "-m", "pytest", "--durations=25", "-o", f"cache_dir=build/pytest-cache/{lane}"]
-    if LANES[lane]:
-        return base + [str(_TESTS / folder) for folder in LANES[lane]]
+def _command(cache: str, folders: tuple[str, ...]) -> list[str]:
+    base = [sys.executable, "-m", "pytest", "--durations=25", "-o", f"cache_dir=build/pytest-cache/{cache}"]
+    if folders:
+        return base + [str(_TESTS / folder) for folder in folders]
     return base + [f"--ignore={_TESTS / folder}" for folder in sorted(_named())]
 
 
@@ -44,42 +46,62 @@ _TELLING = ("E   ", "FAILED ", "ERROR ", "Fatal Python error", "INTERNALERROR>",
 
 
 class Lane:
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._telling: deque[str] = deque(maxlen=_TOLD_AGAIN)
-        self._begun = time.monotonic()
-        self._process = subprocess.Popen(
-            _command(name), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-        )
-        self._printing = threading.Thread(target=self._print)
-        self._printing.start()
+    """Runs its own folders, then whatever of `left` no other lane has taken."""
 
-    def _print(self) -> None:
+    def __init__(self, name: str, left: SimpleQueue[str]) -> None:
+        self.name = name
+        self.worst = 0
+        self._left = left
+        self._stopped = False
+        self._process: subprocess.Popen[str] | None = None
+        self._telling: deque[str] = deque(maxlen=_TOLD_AGAIN)
+        self._running = threading.Thread(target=self._run)
+        self._running.start()
+
+    def _run(self) -> None:
+        begun = time.monotonic()
+        self._test(self.name, LANES[self.name])
+        while not self._stopped:
+            try:
+                folder = self._left.get_nowait()
+            except Empty:
+                break
+            self._test(folder, (folder,))
+        print(f"{self.name:>6} | exit code {self.worst} after {time.monotonic() - begun:.0f} s", flush=True)
+
+    def _test(self, cache: str, folders: tuple[str, ...]) -> None:
+        command = _command(cache, folders)
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        )
         assert self._process.stdout is not None
         for line in self._process.stdout:
             print(f"{self.name:>6} | {line.rstrip()}", flush=True)
             if line.startswith(_TELLING):
                 self._telling.append(line.rstrip())
-        took = time.monotonic() - self._begun
-        print(f"{self.name:>6} | exit code {self._process.wait()} after {took:.0f} s", flush=True)
+        self.worst = max(self.worst, abs(self._process.wait()))
 
     def end(self) -> int:
-        self._printing.join()
-        return self._process.wait()
+        self._running.join()
+        return self.worst
 
     def tell_failures(self) -> None:
         if code := self.end():
             print(f"\n{self.name}: exit code {code}", *self._telling, sep="\n", flush=True)
 
     def stop(self) -> None:
-        if self._process.poll() is None:
+        self._stopped = True
+        if self._process is not None and self._process.poll() is None:
             self._process.terminate()
 
 
 def main() -> int:
-    lanes = [Lane(name) for name in LANES]
+    left = SimpleQueue[str]()
+    for folder in NEXT:
+        left.put(folder)
+    lanes = [Lane(name, left) for name in LANES]
     try:
-        worst = max(abs(lane.end()) for lane in lanes)
+        worst = max(lane.end() for lane in lanes)
         for lane in lanes:
             lane.tell_failures()
         return worst

@@ -89,12 +89,14 @@ def test_slow_batches_race_merge_retention_and_vacuum(spark: SparkSession, place
     assert [offset for _, offset in rest.offsets] == list(range(len(offsets) + 2, end))
 
 
-def test_slow_batches_race_key_compaction(spark: SparkSession, log: LogStore, tmp_root: Path, tmp_path: Path):
+@pytest.mark.parametrize("place", ["folder", pytest.param("bucket", marks=pytest.mark.full)], indirect=True)
+def test_slow_batches_race_key_compaction(spark: SparkSession, place: Place, tmp_path: Path):
     """Gaps are no data loss, whoever makes them and when: the query fails only below the log start.
 
-    Of twelve keys, each written again and again, the newest record at least must come, and what comes is as written.
+    Every fifth record has a key of its own and must come, whenever it is read. Of the twelve keys of the others, each
+    written again and again, the newest record at least must come. What comes is as written.
     """
-    count, keys = 120, 12
+    log, sink, count, keys = place.log, Sink(), 120, 12
     append_one_by_one(log, "t", map(str, range(count)))
 
     def step() -> None:
@@ -102,14 +104,13 @@ def test_slow_batches_race_key_compaction(spark: SparkSession, log: LogStore, tm
         state = log.partition("t", 0).state
         files = list(state.files)
         newest = {offset % keys: offset for offset in range(state.end)}
-        kept = set(newest.values())
+        kept = {*newest.values(), *range(0, state.end, 5)}
         without_mercy(
             log, rewrite(log, "t", PlanKind.COMPACT, files, keep=kept.__contains__, first_dirty=state.end), files
         )
         append_one_by_one(log, "t", map(str, range(count, count + 3)))
         count += 3
 
-    place, sink = Place(str(tmp_root), log, {}), Sink()
     # In tasks: small batches of a local root are otherwise read by the planner, as in the test above.
     frame = stream(spark, place, maxOffsetsPerTrigger=20, minPartitions=1)
     with churned(step):
@@ -119,8 +120,9 @@ def test_slow_batches_race_key_compaction(spark: SparkSession, log: LogStore, tm
         finally:
             query.stop()
     last = to_the_end(frame, tmp_path / "checkpoint")
-    found = [row for one in (sink, last) for _, rows in sorted(one.batches.items()) for row in rows]
+    # A batch that was stopped before Spark noted its end comes again, by the same number.
+    found = [row for _, rows in sorted((sink.batches | last.batches).items()) for row in rows]
     offsets = [row.offset for row in found]
     assert offsets == sorted(set(offsets)), "once, in order"
     assert all(int(bytes(row.value)) == row.offset for row in found)
-    assert set(range(count - keys, count)) <= set(offsets), "the newest record of each key"
+    assert {*range(count - keys, count), *range(0, count, 5)} <= set(offsets), "the newest record of each key"
