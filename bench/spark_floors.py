@@ -1,15 +1,17 @@
-"""What PySpark's Python data sources cost when they do nothing: no source written in Python can be faster.
+"""What PySpark's Python data sources cost when they do nothing, or only what pyarrow does: none can be faster.
 
 Workers import these by name, so they are found when the benchmark is started in the folder of the repository.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
@@ -19,7 +21,7 @@ from sluice.streaming.spark.schema import arrow_schema, spark_schema
 
 COLUMNS = ("key", "value", "offset", "timestamp")
 BATCH_ROWS = 8_192
-NAME = "bench-floor"
+NAME, BARE_NAME = "bench-floor", "bench-bare"
 
 
 class FloorSource(DataSource):
@@ -56,6 +58,44 @@ class FloorReader(DataSourceReader):
         assert isinstance(partition, Rows)
         for done in range(0, partition.count, BATCH_ROWS):
             yield decoded().slice(0, partition.count - done)
+
+
+class BareSource(DataSource):
+    """Files as pyarrow decodes them, and nothing else: no offsets checked, no ranges, no checksums.
+
+    Option `tables`: for each task the files of one partition, as JSON.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return BARE_NAME
+
+    def schema(self) -> StructType:
+        return spark_schema(COLUMNS)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BareReader(json.loads(self.options["tables"]))
+
+
+class Files(InputPartition):
+    def __init__(self, paths: list[str]) -> None:
+        super().__init__(None)
+        self.paths = paths
+
+
+class BareReader(DataSourceReader):
+    def __init__(self, tables: list[list[str]]) -> None:
+        self._tables = tables
+
+    def partitions(self) -> list[InputPartition]:
+        return [Files(paths) for paths in self._tables]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Files)
+        schema = arrow_schema(COLUMNS)
+        for path in partition.paths:
+            for rows in pq.ParquetFile(path).iter_batches(BATCH_ROWS, columns=COLUMNS, use_threads=False):
+                yield pa.RecordBatch.from_arrays([rows.column(name) for name in COLUMNS], schema=schema)
 
 
 class FloorStream(DataSourceStreamReader):

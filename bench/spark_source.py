@@ -5,6 +5,7 @@ Beside them stand the floors of PySpark's Python data sources (`spark_floors.py`
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -30,7 +31,7 @@ BATCHES, WARM_BATCHES, BATCH_ROUNDS = 25, 5, 4
 PROBES, PROBE_EVERY_S = 150, 0.15
 SAME = ",".join(spark_floors.COLUMNS)
 OURS, ALL, PARQUET, DELTA = "sluice", "sluice, all seven columns", "parquet", "delta"
-FLOOR = "a Python source of rows in memory"
+FLOOR, BARE = "a Python source of rows in memory", "pyarrow in a Python source"
 SMALL, TASKS, RATE, RATE_TASKS, PYTHON = "sluice", "sluice, 8 tasks", "rate", "rate, 8 tasks", "an empty Python source"
 
 
@@ -44,6 +45,7 @@ def run(records: int | None = None) -> Findings:
             "spark.python.unix.domain.socket.enabled = true, as docs/spark.md advises",
             "the same files and columns for all; delta is a union of the eight tables",
             f"{FLOOR}: what crossing from Python to the JVM takes, with nothing to read or decode",
+            f"{BARE}: the same files as pyarrow decodes them, with nothing checked or chosen",
             "CPU is that of the JVM, its Python workers and this process: it hardly notices a busy machine",
             "per batch: triggerExecution of batches of 8 rows of 8 partitions; rate is Spark's rate-micro-batch source",
             f"one task each, but where 8 are named; {PYTHON}: one row from a Python worker, as in any Python source "
@@ -55,6 +57,7 @@ def run(records: int | None = None) -> Findings:
         folder = stack.enter_context(scratch())
         spark = stack.enter_context(session(folder))
         spark.dataSource.register(spark_floors.FloorSource)
+        spark.dataSource.register(spark_floors.BareSource)
         log = stack.enter_context(cluster(folder / "root", fsync=False, merge=False))
         _throughput(findings, spark, log, folder, records)
         _overhead(findings, spark, log, folder)
@@ -67,7 +70,8 @@ def run(records: int | None = None) -> Findings:
 
 def _throughput(findings: Findings, spark: SparkSession, log: LogStore, folder: Path, records: int) -> None:
     root = folder / "root"
-    paths = _fill(log, root, records)
+    files = _fill(log, root, records)
+    paths = [path for paths in files for path in paths]
     tables = [str(root / log.partition("orders", number).ref.folder) for number in range(PARTITIONS)]
     # A reader keeps the options it was once given: one for each.
     frames: dict[str, Callable[[], DataFrame]] = {
@@ -76,6 +80,7 @@ def _throughput(findings: Findings, spark: SparkSession, log: LogStore, folder: 
         PARQUET: lambda: spark.read.parquet(*paths).drop("headers"),
         DELTA: lambda: reduce(DataFrame.union, [spark.read.format("delta").load(t).drop("headers") for t in tables]),
         FLOOR: lambda: spark.read.format(spark_floors.NAME).load(tasks=PARTITIONS, rows=records // PARTITIONS),
+        BARE: lambda: spark.read.format(spark_floors.BARE_NAME).load(tables=json.dumps(files)),
     }
     found = in_turn({name: partial(_read_all, frame) for name, frame in frames.items()}, ROUNDS)
     for name, rounds in found.items():
@@ -85,7 +90,10 @@ def _throughput(findings: Findings, spark: SparkSession, log: LogStore, folder: 
     findings.ratio(f"rate of {OURS} / {PARQUET}", wall[PARQUET], wall[OURS], at_least(0.9))
     findings.ratio(f"rate of {OURS} / {DELTA}", wall[DELTA], wall[OURS])
     findings.ratio(f"rate of {OURS} / {FLOOR}", wall[FLOOR], wall[OURS])
-    for name in (OURS, PARQUET, DELTA, FLOOR):
+    findings.ratio(f"rate of {OURS} / {BARE}", wall[BARE], wall[OURS])
+    findings.ratio(f"rate of {BARE} / {PARQUET}", wall[PARQUET], wall[BARE])
+    findings.ratio(f"rate of {FLOOR} / {PARQUET}", wall[PARQUET], wall[FLOOR])
+    for name in (OURS, PARQUET, DELTA, FLOOR, BARE):
         findings.add(f"{name}: CPU of 1 M records", "s", [spent / records * 1e6 for spent in cpu[name]])
     findings.ratio(f"CPU of {PARQUET} / {OURS}", cpu[PARQUET], cpu[OURS])
 
@@ -94,7 +102,8 @@ def _read_all(frame: Callable[[], DataFrame]) -> None:
     frame().write.format("noop").mode("overwrite").save()
 
 
-def _fill(log: LogStore, root: Path, records: int) -> list[str]:
+def _fill(log: LogStore, root: Path, records: int) -> list[list[str]]:
+    """The files of each partition."""
     log.create_topic("orders", partitions=PARTITIONS)
     each = records // PARTITIONS
     made = lru_cache(batch)
@@ -102,7 +111,7 @@ def _fill(log: LogStore, root: Path, records: int) -> list[str]:
         for seed, done in enumerate(range(0, each, FILE_RECORDS)):
             log.append("orders", number, made(min(FILE_RECORDS, each - done), seed)).result()
     partitions = [log.partition("orders", number) for number in range(PARTITIONS)]
-    return [str(root / one.ref.folder / file.path) for one in partitions for file in one.state.files]
+    return [[str(root / one.ref.folder / file.path) for file in one.state.files] for one in partitions]
 
 
 # --- what a batch costs --------------------------------------------------------------------------

@@ -14,7 +14,7 @@ HIGH_WATERMARK = -1
 
 def delete_records(partition: PartitionLog, config: TopicConfig, before_offset: int) -> int:
     if not config.delete:
-        raise PolicyViolation(f"{partition.ref.tp} has no `delete` in its cleanup.policy")
+        raise PolicyViolation(f"{partition.ref.tp}: cleanup.policy has no `delete`, so no records may be deleted")
     partition.open()
     files, count, start, end = partition.view()
     target = end if before_offset == HIGH_WATERMARK else before_offset

@@ -56,7 +56,7 @@ HOSTILE_HEADERS = _count(500, 3_000)
 HOSTILE_CONNECTIONS = _count(300, 3_000)
 """Small requests, right and wrong, on connections that behave badly."""
 
-OPENAPI_EXAMPLES = _count(6, 150)
+OPENAPI_EXAMPLES = _count(6, 100)
 """Generated requests for each operation of the OpenAPI document."""
 
 GROUP_RUNS = _count(100, 1_000)

@@ -26,7 +26,7 @@ LANES: dict[str, tuple[str, ...]] = {
     "others": (),
 }
 """Folders by lane; `others` has those that nothing names, and the tests outside of folders."""
-NEXT = ("lab", "property", "unit", "console", "examples") if counts.FULL else ("lab", "console", "examples")
+NEXT = ("property", "lab", "unit", "console", "examples") if counts.FULL else ("lab", "console", "examples")
 """Folders that are taken one by one, in this order, by the lane that is the first to have nothing left to do."""
 
 

@@ -9,6 +9,7 @@ What a batch reads is given up by nobody but the planner, or by the attendant wh
 |---|---|---|
 | rebalances, cooperative | joins again at once, claiming what is being read | the same |
 | takes partitions away | they are kept until the batch is finished | commits, gives them up, joins again |
+| takes away what was not begun | joins again at once: the one they are for has waited for that only | the same |
 | rebalances, eager | the group waits for the batch, up to the rebalance timeout | commits, gives up all, joins again |
 | went on without us | joins again at once; what the batch finishes is not committed | joins again |
 | has another member of our instance id | waits, reading nothing more, until that one is gone | the same |
@@ -58,6 +59,8 @@ class GroupMembership:
         self.commits = CommitBox(self.calls, self._changed, clock, self._identity, self._member.check_now)
         self._held: dict[TopicPartition, int] = {}
         """With the tenure of each."""
+        self._claimed: frozenset[TopicPartition] = frozenset()
+        """By the last join: until it is answered nobody else gets them."""
         self._generation = -1
         self._takeovers = 0
         self._reading = False
@@ -180,7 +183,7 @@ class GroupMembership:
         if self._member.busy:
             return False
         wanted_back = posted.rejoin is not None and (between or self.options.cooperative)
-        return wanted_back or (between and posted.arrived is not None)
+        return wanted_back or (between and posted.arrived is not None) or bool(self._withheld())
 
     def _attend(self) -> None:
         """Do what the group asks for, as far as it may be done now."""
@@ -192,6 +195,7 @@ class GroupMembership:
                 return
             with self._changed:
                 between = not self._reading
+            self._release()
             if between:
                 self._take_over()
             self._join_if_needed(between=between)
@@ -229,6 +233,21 @@ class GroupMembership:
         self.fenced = None
         return True
 
+    def _release(self) -> None:
+        """Nothing was read of them, so that there is nothing to commit, and no batch to wait for."""
+        with self._changed:
+            if not self._member.busy and (withheld := self._withheld()):
+                self._claimed -= withheld
+                self._member.posted.rejoin = self._member.posted.rejoin or "passes on what it had not begun"
+
+    def _withheld(self) -> frozenset[TopicPartition]:
+        """Given to us by one rebalance and taken away by the next before we had begun: we claimed them in between, so
+        that a cooperative group gives them to nobody before we join without them."""
+        arrived = self._member.posted.arrived
+        if arrived is None or not self.options.cooperative:
+            return frozenset()
+        return self._claimed - self._held.keys() - set(arrived.partitions)
+
     def _take_over(self) -> None:
         """While a join is under way, which claimed all that is held, nothing is given up: its answer decides."""
         with self._changed:
@@ -263,6 +282,7 @@ class GroupMembership:
             self._say_all()
         with self._changed:
             claim, generation = self._claim(), self._member.identity.generation
+            self._claimed = frozenset(claim)
             if eager:
                 self.commits.forget()
                 self._held = {}

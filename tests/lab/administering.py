@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 from tests.lab.client import (
     AGAIN,
@@ -137,13 +138,17 @@ class RunningJobs(Client):
     def once(self) -> None:
         job, *arguments = self.dice.choice(JOBS)
         operation = self.recorder.invoke(self.name, "job", job=job)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "sluice.jobs", "run", job, "--root", self.around.lake.url, *arguments],
-            env=os.environ | self.around.environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        with TemporaryFile() as said:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "sluice.jobs", "run", job, "--root", self.around.lake.url, *arguments],
+                env=os.environ | self.around.environment,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                start_new_session=True,
+            )
+            self._follow(operation, job, process, said)
+
+    def _follow(self, operation: Operation, job: str, process: subprocess.Popen[bytes], said: IO[bytes]) -> None:
         fate = self.dice.choice(["end", "end", "kill", "stop"])
         try:
             after_s = self.dice.uniform(0.3, 3.0)
@@ -156,7 +161,7 @@ class RunningJobs(Client):
                     process.send_signal(signal.SIGCONT)
                 self.recorder.note(self.name, "nemesis", kind=f"{fate}-job", told=job)
             if self._ended(process, JOB_S):
-                operation.ok(job=job, fate=fate, code=process.returncode)
+                operation.ok(job=job, fate=fate, code=process.returncode, said=_last_line(said))
             else:
                 operation.info("it took too long")
         finally:
@@ -170,3 +175,9 @@ class RunningJobs(Client):
         except subprocess.TimeoutExpired:
             return False
         return True
+
+
+def _last_line(said: IO[bytes]) -> str:
+    said.seek(0)
+    lines = said.read().decode(errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -31,6 +31,8 @@ class Round:
     """Steps that were taken and broke nothing."""
     jobs: Counter[str] = field(default_factory=Counter)
     """Jobs with their exit codes; what was killed has a negative one."""
+    failed: Counter[str] = field(default_factory=Counter)
+    """What jobs said that ended with an error."""
     clients: dict[str, Counter[str]] = field(default_factory=dict)
     errors: Counter[str] = field(default_factory=Counter)
     broken: Counter[str] = field(default_factory=Counter)
@@ -53,6 +55,8 @@ class Round:
             self.clients.setdefault(name, Counter())[kind] += 1
             if event["do"] == "job" and kind == "ok":
                 self.jobs[f"{event['job']} {event['code']}"] += 1
+                if event["code"] > 0:
+                    self.failed[f"{event['job']}: {str(event.get('said', ''))[:160]}"] += 1
             if kind in ("fail", "info"):
                 self.errors[f"{event['do']}: {str(event['error'])[:60]}"] += 1
 
@@ -88,9 +92,12 @@ class Report:
         lines += ["", "job, exit code          times", *_table(_sum(one.jobs for one in self.rounds))]
         lines += ["", "looked at               number", *_table(_sum(one.looked for one in self.rounds))]
         lines += ["", "allowed                 number", *_table(_sum(one.allowed for one in self.rounds))]
-        broken = _sum(one.broken for one in self.rounds)
-        if broken:
-            lines += ["", "also seen", *(f"  {count} × {what}" for what, count in broken.most_common(SHOWN))]
+        for title, seen in (
+            ("jobs that failed, and what they said", _sum(one.failed for one in self.rounds)),
+            ("also seen", _sum(one.broken for one in self.rounds)),
+        ):
+            if seen:
+                lines += ["", title, *(f"  {count} × {what}" for what, count in seen.most_common(SHOWN))]
         lines += ["", *self._verdict()]
         return "\n".join(lines)
 
@@ -122,6 +129,7 @@ class Report:
                     "nemeses": one.nemeses,
                     "without_effect": one.idle,
                     "jobs": one.jobs,
+                    "jobs_failed": one.failed,
                     "clients": one.clients,
                     "looked_at": one.looked,
                     "allowed": one.allowed,

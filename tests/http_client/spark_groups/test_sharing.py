@@ -159,6 +159,37 @@ def test_what_a_batch_reads_is_given_up_after_the_batch(
     assert second.rows
 
 
+def test_what_came_and_went_during_one_batch_goes_on_to_who_waits_for_it(
+    client: SluiceClient, query: Make, topic: str, group: str
+) -> None:
+    """A long batch: one member goes, its partitions come to the reader, and another member comes for them. They are
+    not held back by the reader's claim, neither for ever nor until the end of its batch."""
+    everything = fill(client, topic, 5)
+    leaver = query().run()
+    until(lambda: leaver.rows)
+    reader = query().run()
+    until(lambda: fill(client, topic, 1) and reader.rows, "a share for the second one")
+    everything = fill(client, topic, 5)
+    until(lambda: set(read_by(leaver, reader)) == everything)
+    leaver.rest()
+    reader.rest()
+    assert leaver.trigger() == reader.trigger() == []
+    everything = fill(client, topic, 5)
+    end = reader.look()
+    assert end is not None
+    reading = {at.partition for at in SourceOffset.from_json(end).ranges}
+    assert len(reading) < 3
+    leaver.stop()
+    until(lambda: members(client, group) == 1 and client.groups.describe(group).state == "STABLE")
+    comers = [query().run(), query().run()]
+    # Of the two partitions that came one is passed on at least, whichever of the three the reader is to keep.
+    until(lambda: read_by(*comers), "reads of others during the batch")
+    assert not {row[1] for row in read_by(*comers)} & reading
+    reader.finish(reader.read(end))
+    until(lambda: not reader.trigger() and set(read_by(leaver, reader, *comers)) == everything)
+    assert read_by(leaver, reader, *comers) == once_each(everything)
+
+
 def test_the_group_of_an_eager_strategy_waits_for_the_batch(
     client: SluiceClient, query: Make, topic: str, group: str
 ) -> None:
