@@ -32,17 +32,20 @@ _STORED_TWICE = (
 )
 REASONS: dict[tuple[str, str], str] = {
     ("spark_source", "rate of sluice / parquet"): (
-        "A source in Python hands its rows to the JVM through a socket. One that has them in memory and reads nothing "
-        "needs {spark_source: a Python source of rows in memory: CPU of 1 M records} of processor time for a million "
-        "records; Spark's scan of the same files, reading and decoding included, "
-        "{spark_source: parquet: CPU of 1 M records}. Ours needs {spark_source: sluice: CPU of 1 M records}: that "
-        "floor and Arrow's decoding of the files, which both cores are busy with all the time. Decoding ahead in a "
-        "thread, larger socket buffers and other allocators made it slower or changed nothing. "
-        "Spark's own way to a Delta table is slower than the source: rate of sluice / delta is "
+        "A source in Python hands its rows to the JVM through a socket, and Spark turns Arrow vectors into rows there. "
+        "One that has them in memory and reads nothing needs "
+        "{spark_source: a Python source of rows in memory: CPU of 1 M records} of processor time for a million; "
+        "Spark's scan of the same files, reading and decoding included, {spark_source: parquet: CPU of 1 M records}. "
+        "One that passes on what pyarrow decodes of these files, and checks nothing, is at "
+        "{spark_source: rate of pyarrow in a Python source / parquet} of that scan's rate; ours, which checks footers, "
+        "pages and offsets and reads any range, at {spark_source: rate of sluice / pyarrow in a Python source} of "
+        "pyarrow's. What is missing lies between Python and the JVM, where both cores are busy all the time. Decoding "
+        "ahead in a thread, larger socket buffers, other allocators and other garbage collectors made it slower or "
+        "changed nothing. Spark's own way to a Delta table: rate of sluice / delta is "
         "{spark_source: rate of sluice / delta}."
     ),
     ("spark", "Sluice source / Parquet scan"): (
-        "The floor of a source in Python and the decoding: see spark_source, where both are measured apart."
+        "The floor of a source in Python and pyarrow's decoding: see spark_source, where both are measured apart."
     ),
     ("produce", "JSON × 1,000"): _STORED_TWICE,
     ("produce", "binary × 1,000"): _STORED_TWICE,
