@@ -39,9 +39,9 @@ REASONS: dict[tuple[str, str], str] = {
         "One that passes on what pyarrow decodes of these files, and checks nothing, is at "
         "{spark_source: rate of pyarrow in a Python source / parquet} of that scan's rate; ours, which checks footers, "
         "pages and offsets and reads any range, at {spark_source: rate of sluice / pyarrow in a Python source} of "
-        "pyarrow's. What is missing lies between Python and the JVM, where both cores are busy all the time. Decoding "
-        "ahead in a thread, larger socket buffers, other allocators and other garbage collectors made it slower or "
-        "changed nothing. Spark's own way to a Delta table: rate of sluice / delta is "
+        "pyarrow's. The way from Python to the JVM alone costs about what the scan does; both cores are busy. "
+        "Decoding ahead in a thread, larger socket buffers, other allocators and other garbage collectors made it "
+        "slower or changed nothing. Spark's own way to a Delta table: rate of sluice / delta is "
         "{spark_source: rate of sluice / delta}."
     ),
     ("spark", "Sluice source / Parquet scan"): (

@@ -1,4 +1,4 @@
-"""What PySpark's Python data sources cost when they do nothing, or only what pyarrow does: none can be faster.
+"""What PySpark's Python data sources cost when they do nothing, or only what pyarrow does: floors of our own.
 
 Workers import these by name, so they are found when the benchmark is started in the folder of the repository.
 """

@@ -51,6 +51,8 @@ class Lane:
     def __init__(self, name: str, left: SimpleQueue[str]) -> None:
         self.name = name
         self.worst = 0
+        self._whole = False
+        """Whether all was run; a lane that broke has no code of pytest."""
         self._left = left
         self._stopped = False
         self._process: subprocess.Popen[str] | None = None
@@ -67,23 +69,23 @@ class Lane:
             except Empty:
                 break
             self._test(folder, (folder,))
+        self._whole = not self._stopped
         print(f"{self.name:>6} | exit code {self.worst} after {time.monotonic() - begun:.0f} s", flush=True)
 
     def _test(self, cache: str, folders: tuple[str, ...]) -> None:
-        command = _command(cache, folders)
-        self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-        )
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            print(f"{self.name:>6} | {line.rstrip()}", flush=True)
-            if line.startswith(_TELLING):
-                self._telling.append(line.rstrip())
-        self.worst = max(self.worst, abs(self._process.wait()))
+        with subprocess.Popen(
+            _command(cache, folders), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        ) as self._process:
+            assert self._process.stdout is not None
+            for line in self._process.stdout:
+                print(f"{self.name:>6} | {line.rstrip()}", flush=True)
+                if line.startswith(_TELLING):
+                    self._telling.append(line.rstrip())
+        self.worst = max(self.worst, abs(self._process.returncode))
 
     def end(self) -> int:
         self._running.join()
-        return self.worst
+        return self.worst or int(not self._whole)
 
     def tell_failures(self) -> None:
         if code := self.end():

@@ -143,6 +143,14 @@ def test_records_are_deleted(http: httpx.Client, topic: str) -> None:
     error_of(http.post(path, json={"offsets": []}), 400)
 
 
+def test_records_of_a_topic_that_is_only_compacted_are_not_deleted(app: App) -> None:
+    app.log.create_topic("t", configs={"cleanup.policy": "compact"})
+    body = {"offsets": [{"partition": 0, "before_offset": 0}]}
+    refused = error_of(app.call("POST", f"{TOPICS}/t/records:delete", json=body), 400)
+    assert refused["error"] == "POLICY_VIOLATION"
+    assert refused["message"] == "t-0: cleanup.policy has no `delete`, so no records may be deleted"
+
+
 def test_a_plan_is_applied_once_and_then_refused(app: App) -> None:
     app.log.create_topic("t")
     append_one_by_one(app.log, "t", ["1", "2", "3"])

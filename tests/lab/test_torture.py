@@ -14,7 +14,7 @@ import pytest
 
 from tests.counts import TORTURE_S
 from tests.lab.producing import KINDS
-from tests.lab.report import Round
+from tests.lab.report import Report, Round
 
 LONG_S = 300
 """From here on everybody must have got something done, on the busiest machine."""
@@ -74,6 +74,16 @@ def test_steps_that_broke_nothing_are_counted_apart() -> None:
     assert one.nemeses == {"store-fail": 1, "kill": 1, "torn-commit": 1}
     assert one.idle == {"store-fail": 1, "torn-wal": 1, "torn-commit": 2}
     assert one.done == 3
+
+
+def test_the_report_says_why_jobs_failed() -> None:
+    one = Round("folder", 1, 1.0, [])
+    ended = [(0, "done"), (1, "the disk is full"), (1, "the disk is full"), (-9, "")]
+    one.count(
+        [{"is": "ok", "do": "job", "who": "jobs", "job": "merge", "code": code, "said": said} for code, said in ended]
+    )
+    assert one.failed == {"merge: the disk is full": 2}
+    assert "2 × merge: the disk is full" in Report(1, 1.0, [], [one]).text()
 
 
 def test_clients_that_got_nothing_done_are_noticed() -> None:
