@@ -13,6 +13,10 @@ PEERS_ARGS ?=
 TORTURE_ARGS ?=
 MINUTES ?= 30
 SEED ?=
+EXPERIMENTS ?= $(addprefix tests/,$(addsuffix .py,\
+  fault/test_kills fault/test_two_leaders fault/test_zombies fault/test_group_stress fault/test_groups_kill \
+  disk/test_power_loss s3/test_s3_faults http/test_hostile_connections http/test_retention_race \
+  spark/test_five_streams spark/test_jobs_race))
 
 .PHONY: help
 help: ## Show this list
@@ -34,6 +38,11 @@ test: need-java browser $(STAMP) ## Run all tests, the fast ones first, with red
 test-full: export SLUICE_TEST_FULL := 1
 test-full: need-java browser $(STAMP) ## Run all tests with full counts (long)
 	$(BIN)/python -m $(if $(PYTEST_ARGS),pytest $(PYTEST_ARGS),tests.lanes)
+
+.PHONY: experiments
+experiments: export SLUICE_TEST_FULL := asked
+experiments: need-java $(STAMP) ## Run the experiments of docs/reliability.md as often as their list asks (longer still)
+	$(BIN)/python -m pytest -v --durations=0 --durations-min=1 $(EXPERIMENTS)
 
 .PHONY: browser
 browser: ## Install Chromium for the tests of the console, where that is possible

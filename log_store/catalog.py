@@ -47,6 +47,16 @@ class Catalog:
         self.state = state
         self.tokens = self._states.tokens
 
+    def take_over(self) -> None:
+        """Claim the topic, then read it: what an older leader had on its way is there by then, or never will be.
+
+        Read first, and it could still put a change that nothing here would know of: two live topics of one name.
+        """
+        self._partition.open()
+        if self._partition.problem is None:
+            self._partition.prepare()
+        self.replay()
+
     def replay(self) -> None:
         """Read the metadata topic from where the last replay ended."""
         reads = PartitionReads(self._partition)

@@ -8,7 +8,7 @@ from contextlib import suppress
 import msgspec
 
 from sluice.log_store.clock import Clock
-from sluice.log_store.errors import UnsupportedFormat
+from sluice.log_store.errors import CorruptData, UnsupportedFormat
 from sluice.log_store.store import Store, StoreConflict
 
 CLUSTER_FILE, CLUSTER_FORMAT = "_sluice/cluster.json", 1
@@ -19,7 +19,20 @@ def cluster_id_of(store: Store, clock: Clock) -> str:
     fresh = {"cluster_id": uuid.uuid4().hex, "format": CLUSTER_FORMAT, "created_ms": clock.wall_ms()}
     with suppress(StoreConflict):
         store.put_if_absent(CLUSTER_FILE, msgspec.json.encode(fresh), sync=True)
-    stored = msgspec.json.decode(store.get(CLUSTER_FILE))
-    if stored["format"] > CLUSTER_FORMAT:
-        raise UnsupportedFormat(f"this cluster has format {stored['format']}: it needs a newer Sluice")
-    return str(stored["cluster_id"])
+    stored = stored_cluster(store)
+    if stored.format > CLUSTER_FORMAT:
+        raise UnsupportedFormat(f"this cluster has format {stored.format}: it needs a newer Sluice")
+    return stored.cluster_id
+
+
+class ClusterFile(msgspec.Struct, frozen=True):
+    cluster_id: str
+    format: int
+
+
+def stored_cluster(store: Store) -> ClusterFile:
+    data = store.get(CLUSTER_FILE)
+    try:
+        return msgspec.json.decode(data, type=ClusterFile)
+    except msgspec.DecodeError as error:
+        raise CorruptData(f"{CLUSTER_FILE} is damaged, put it back from a backup: {error}") from error

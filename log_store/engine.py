@@ -141,7 +141,7 @@ class LogStore:
         return log
 
     def _recover(self) -> None:
-        self._start_up.recover(self._partition_of, self.catalog.replay, self.background.sync_all)
+        self._start_up.recover(self._partition_of, self.catalog.take_over, self.background.sync_all)
         if self.runtime.leadership.claim.purpose == SERVICE:
             for meta in self.catalog.state.to_purge():
                 self._purge_later(meta)

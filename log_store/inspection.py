@@ -7,15 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
-
 from sluice.log_store import reader, snapshot
 from sluice.log_store.catalog import METADATA_REF
 from sluice.log_store.catalog_state import CatalogState, TopicMeta
 from sluice.log_store.catalog_states import MetadataStates
 from sluice.log_store.checkpoints import is_checksum
 from sluice.log_store.claims import Claim, Renewal, newest_claim, renewal_of
-from sluice.log_store.cluster_file import CLUSTER_FILE
+from sluice.log_store.cluster_file import stored_cluster
 from sluice.log_store.errors import SluiceError
 from sluice.log_store.file_rows import FileVanished
 from sluice.log_store.leftovers import hidden_files
@@ -77,7 +75,7 @@ class ClusterLook:
 def inspect(store: Store, wal_dir: str = "") -> ClusterLook | None:
     """None where there is no cluster. `wal_dir` is the setting: where the write-ahead log is, if not in the root."""
     try:
-        cluster = msgspec.json.decode(store.get(CLUSTER_FILE))
+        cluster = stored_cluster(store)
     except StoreNotFound:
         return None
     problems: list[str] = []
@@ -86,7 +84,7 @@ def inspect(store: Store, wal_dir: str = "") -> ClusterLook | None:
     partitions = [_partition(store, METADATA_REF)]
     partitions += [_partition(store, ref) for meta in catalog.topics() for ref in _written(store, meta)]
     return ClusterLook(
-        cluster_id=cluster["cluster_id"],
+        cluster_id=cluster.cluster_id,
         claim=claim,
         renewal=None if claim is None else renewal_of(store, claim.epoch),
         partitions=partitions,

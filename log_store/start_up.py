@@ -34,7 +34,7 @@ class StartUp:
     def recover(
         self,
         partition_of: Callable[[PartitionRef], PartitionLog | None],
-        replay_catalog: Callable[[], None],
+        take_catalog_over: Callable[[], None],
         sync_all: Callable[[], None],
     ) -> None:
         """The catalog first, because it says which of the other WAL entries still belong to a topic."""
@@ -45,7 +45,7 @@ class StartUp:
             for damage in wal.recovered.findings:
                 self._report.add(Finding(f"WAL {damage.file}", str(damage), f"severity {damage.severity}"))
             recover_wal(wal, self._runtime.store, self._report, partition_of, lambda ref: ref == METADATA_REF)
-        replay_catalog()
+        take_catalog_over()
         for wal in self.wals():
             recover_wal(wal, self._runtime.store, self._report, partition_of, lambda ref: ref != METADATA_REF)
         with suppress(WalStalled):  # its disk is full: it is cut later, and until then produce is refused

@@ -6,8 +6,10 @@ A holder process keeps the namespace; workers enter it, and when the holder ends
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
+import struct
 import subprocess
 from contextlib import suppress
 from functools import cache
@@ -15,6 +17,8 @@ from pathlib import Path
 
 BALLAST = "ballast"
 _BLOCK = 64 * 1024
+_SHUTDOWN, _WITHOUT_LOG = 0x8004587D, 2
+"""`EXT4_IOC_SHUTDOWN` and its flag `EXT4_GOING_FLAGS_NOLOGFLUSH`, of <linux/ext4.h>."""
 _NAMESPACE = ("unshare", "--mount", "--propagation", "private")
 
 
@@ -54,16 +58,16 @@ class Disks:
         at.mkdir(parents=True, exist_ok=True)
         self.run("mount", "-t", "tmpfs", "-o", f"size={mib}m", "sluice-test", str(at))
 
-    def mount_ext4(self, image: Path, at: Path, mib: int) -> None:
+    def mount_ext4(self, image: Path, at: Path, mib: int, option: str = "") -> None:
         """A new file system in a file."""
         with image.open("wb") as file:
             file.truncate(mib << 20)
         subprocess.run(["mkfs.ext4", "-q", "-F", "-m", "0", str(image)], check=True, capture_output=True)
-        self.mount_image(image, at)
+        self.mount_image(image, at, option)
 
-    def mount_image(self, image: Path, at: Path) -> None:
+    def mount_image(self, image: Path, at: Path, option: str = "") -> None:
         at.mkdir(parents=True, exist_ok=True)
-        self.run("mount", "-o", "loop,errors=remount-ro", str(image), str(at))
+        self.run("mount", "-o", f"loop,errors=remount-ro{',' if option else ''}{option}", str(image), str(at))
 
     def unmount(self, at: Path) -> None:
         self.run("umount", str(at))
@@ -100,6 +104,14 @@ class Disks:
     def abort(self, at: Path) -> None:
         """What the kernel does to an ext4 whose disk answers with errors: read-only at once, until it is unmounted."""
         self.run("mount", "-o", "remount,abort", str(at))
+
+    def power_off(self, at: Path) -> None:
+        """An ext4 stops at once: what it had not yet put on its device is lost, its journal's open part as well."""
+        fd = os.open(self.seen(at), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.ioctl(fd, _SHUTDOWN, struct.pack("I", _WITHOUT_LOG))
+        finally:
+            os.close(fd)
 
     def close(self) -> None:
         assert self._holder.stdin is not None

@@ -1,4 +1,4 @@
-"""A full disk as a client over HTTP sees it: refused by name, not ready, and both over once there is room."""
+"""A full or read-only disk as a client over HTTP sees it: refused by name, not ready, and over when the cause is."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from tests.disk.disks import Disks
 from tests.disk.test_full import FULL, RESUME_S
+from tests.disk.test_read_only import READ_ONLY
 from tests.support.harness import REPOSITORY, boottime, wait_until
 from tests.support.server import Server, running
 
@@ -60,11 +61,11 @@ class Sender:
             assert len(found) == max(found) + 1, "offsets are not dense"
 
 
-def _is_refusal(answer: httpx.Response) -> bool:
+def _is_refusal(answer: httpx.Response, cause: str = FULL) -> bool:
     """Says what is wrong in Confluent's members and by Kafka's name. Only what was under way may be in doubt (R-4)."""
     body = answer.json()
     assert body["error_code"] == answer.status_code
-    assert FULL in body["message"]
+    assert cause in body["message"]
     if answer.status_code == 504:
         assert body["error"] == "REQUEST_TIMED_OUT"
         return False
@@ -102,6 +103,30 @@ def test_full_disk_and_room_again_over_http(server: Server, disks: Disks) -> Non
     assert server.client.get("/healthz").status_code == 200, "it must not be restarted for this"
 
     disks.empty(server.root)
+    for acks in ("all", "1"):
+        wait_until(lambda acks=acks: sender.send(acks).status_code == 200, f"acks={acks} works", timeout_s=RESUME_S)
+    wait_until(ready, "/readyz is green", timeout_s=RESUME_S)
+    assert sender.lost() == set()
+    assert server.terminate() == 0
+    server.start()
+    assert sender.lost() == set()
+
+
+def test_read_only_and_writable_again_over_http(server: Server, disks: Disks) -> None:
+    """The same for a disk that became read-only: red within 2 s of the first refusal, and no ack before it is over."""
+    sender, ready = Sender(server), lambda: server.client.get("/readyz").status_code == 200
+    assert [sender.send(acks).status_code for acks in ("all", "1")] == [200, 200]
+    disks.read_only(server.root)
+    began = boottime()
+    refused = wait_until(lambda: (answer := sender.send("all")).status_code != 200 and answer, "acks=all refused")
+    wait_until(lambda: not ready(), "/readyz is red", timeout_s=RED_WITHIN_S)
+    print(f"read-only to red: {boottime() - began:.2f} s")
+    assert READ_ONLY in refused.json()["message"]
+    wait_until(lambda: _is_refusal(sender.send("all"), READ_ONLY), "refused at once")
+    assert any(READ_ONLY in trouble for trouble in server.client.get("/readyz").json()["troubles"])
+    assert sender.lost() == set(), "reads go on"
+
+    disks.writable(server.root)
     for acks in ("all", "1"):
         wait_until(lambda acks=acks: sender.send(acks).status_code == 200, f"acks={acks} works", timeout_s=RESUME_S)
     wait_until(ready, "/readyz is green", timeout_s=RESUME_S)

@@ -72,6 +72,20 @@ def test_the_loser_is_fenced_and_every_offset_holds_one_value(start: Start, tmp_
     # With acks=all an answer holds for good, whoever gave it; with acks=1 it holds or its loss was reported (R-2).
     check(tmp_root, history, partitions=PARTITIONS, acks=lambda ack: ack["acks"] == "all")
     _tails_are_kept_or_reported(tmp_root, history)
+    written, orphans = _files(tmp_root)
+    print(f"{len(orphans)} of {len(written)} data files are named by no commit")
+    assert len(orphans) <= PARTITIONS * counts.LEADER_RACES, "more than what each loser had in its hands"
+
+
+def _files(root: Path) -> tuple[set[Path], set[Path]]:
+    """Data files, and those among them that a loser had written when it lost its commit."""
+    written, named = set[Path](), set[Path]()
+    for number in range(PARTITIONS):
+        folder = log_path(root, 0, number).parent.parent
+        written |= set(folder.glob("*.parquet"))
+        for commit in folder.glob("_delta_log/*.json"):
+            named |= {folder / name for name in re.findall(r'"add":{"path":"([^"]+)"', commit.read_text())}
+    return written, written - named
 
 
 def _claimed_at(root: Path, epoch: int) -> float:

@@ -81,7 +81,9 @@ def test_stopped_while_producing(start: Start, tmp_root: Path, history: Path) ->
     zombie.wait_for("ack", count=20, name="each")
     zombie.send(signal.SIGSTOP)
     wait_until(zombie.suspended, "stopped")
+    long_enough = boottime() + counts.ZOMBIE_S
     first_left, rows = _take_over_and_clean(tmp_root)
+    wait_until(lambda: boottime() >= long_enough, "stopped for long enough")
     assert first_left > 0
     resumed_at = boottime()
     zombie.send(signal.SIGCONT)

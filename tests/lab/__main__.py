@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -50,4 +51,6 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    # Whoever ends it ends what it started: services, jobs, drivers, an S3 server.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main(sys.argv[1:]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,11 @@ import pytest
 from sluice.log_store import recovery, start_up
 from sluice.log_store.background import Background
 from sluice.log_store.engine import LogStore
+from sluice.log_store.errors import SluiceError, TopicAlreadyExists
 from tests.lab.storage import set_aside
 from tests.support.harness import NEVER_SYNCED, Process, check, settings_of
 from tests.support.history import values_of
+from tests.support.logs import memory_cluster
 
 
 def test_a_sync_during_recovery_does_not_hide_a_lost_tail(
@@ -59,3 +63,25 @@ def test_a_sync_during_recovery_does_not_hide_a_lost_tail(
     assert lost == list(range(lost[0], 8))
     assert aside == set().union(*(sent[number] for number in lost))
     check(tmp_root, history, acks=lambda ack: ack["acks"] == "all")
+
+
+def test_a_change_of_the_catalog_that_was_on_its_way_at_a_take_over() -> None:
+    """A leader by force read the catalog, and then its predecessor's commit arrived: the new leader did not know the
+    topic, let it be created once more, and no process could open the cluster any more: "live twice"."""
+    with memory_cluster() as cluster:
+        old = cluster.open()
+        old.create_topic("first")
+        gate = cluster.store.gate("put_if_absent", "*/__cluster_metadata/0/*.json")
+        with ThreadPoolExecutor(1) as pool, gate:
+            late = pool.submit(old.create_topic, "t")
+            gate.wait()
+            new = cluster.open(force=True)
+            gate.release()
+            with pytest.raises(SluiceError):
+                late.result(30)
+        with suppress(TopicAlreadyExists):
+            new.create_topic("t")
+        known = new.topics()
+        assert {meta.name for meta in known} == {"first", "t"}
+        new.close()
+        assert cluster.open().topics() == known

@@ -30,7 +30,7 @@ SOON_MS = 600
 """How long a request may hang here, instead of 5 s or 30 s."""
 APPENDS = 1_000 if counts.FULL else 80
 """Of each of four producers."""
-OUTAGE_S = 20 if counts.FULL else 3
+OUTAGE_S = counts.OUTAGE_S
 
 Inject = Callable[[FaultyProxy, str], Rule]
 FAULTS: dict[str, Inject] = {

@@ -13,7 +13,8 @@ from sluice.log_store.checkpoints import clean_log
 from sluice.log_store.clock import ManualClock
 from sluice.log_store.engine import LogStore
 from sluice.log_store.errors import OffsetOutOfRange, PolicyViolation
-from sluice.log_store.plans import PlanKind
+from sluice.log_store.partition import PartitionLog
+from sluice.log_store.plans import Plan, PlanKind
 from tests.support.logs import (
     Cluster,
     append,
@@ -76,6 +77,28 @@ def test_a_trim_rewrites_the_boundary_file(cluster: Cluster) -> None:
     boundary = log.partition("t", 0).state.files[0]
     log.apply_plan("t", 0, rewrite(log, "t", PlanKind.TRIM, [boundary], keep=lambda offset: offset >= 4))
     assert stock(cluster) == [4, 5, 6, 7, 8] == [offset for offset, _ in rows(log, "t")]
+
+
+@pytest.mark.parametrize("between", ["merge", "retention"])
+def test_a_plan_that_comes_between_is_no_reason_to_refuse(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, between: str
+) -> None:
+    """Who deletes records names an offset. Which files are live when, and where the log start is, is not his affair."""
+    log, apply, began = filled(cluster), PartitionLog.apply_plan, list[str]()
+
+    def late(partition: PartitionLog, plan: Plan) -> int:
+        began.append(plan.plan_id)
+        if len(began) == 1 and between == "merge":
+            apply(partition, rewrite(log, "t", PlanKind.MERGE, partition.state.files[:2]))
+        elif len(began) == 1:
+            assert log.delete_records("t", 0, 6) == 6
+        return apply(partition, plan)
+
+    monkeypatch.setattr(PartitionLog, "apply_plan", late)
+    start = log.delete_records("t", 0, 4)
+    assert start == (4 if between == "merge" else 6)
+    assert len(began) == 2
+    assert [offset for offset, _ in rows(log, "t")] == list(range(start, 9))
 
 
 def test_what_may_be_asked_for(cluster: Cluster) -> None:

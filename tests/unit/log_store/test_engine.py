@@ -11,7 +11,14 @@ import pytest
 
 from sluice.log_store.cluster_file import CLUSTER_FILE
 from sluice.log_store.engine import LogStore
-from sluice.log_store.errors import CorruptCommit, NotLeader, RequestTimedOut, StorageError, UnsupportedFormat
+from sluice.log_store.errors import (
+    CorruptCommit,
+    CorruptData,
+    NotLeader,
+    RequestTimedOut,
+    StorageError,
+    UnsupportedFormat,
+)
 from sluice.log_store.wal import Wal
 from tests import counts
 from tests.support.logs import (
@@ -48,6 +55,18 @@ def test_a_newer_cluster_is_refused() -> None:
         newer = msgspec.json.encode({"cluster_id": "x", "format": 2, "created_ms": 1})
         cluster.store.replace(CLUSTER_FILE, newer)
         with pytest.raises(UnsupportedFormat, match="format 2"):
+            cluster.open()
+        assert cluster.store.list("_sluice/claims") == claims
+
+
+@pytest.mark.parametrize("content", [b"", b'{"cluster_id"', b"[]", b'{"cluster_id": 1, "format": 1}'])
+def test_a_damaged_cluster_file_is_named(content: bytes) -> None:
+    """As a crash leaves it without fsync: refused by name, before anything is claimed."""
+    with memory_cluster() as cluster:
+        cluster.open().close()
+        claims = cluster.store.list("_sluice/claims")
+        cluster.store.replace(CLUSTER_FILE, content)
+        with pytest.raises(CorruptData, match=r"cluster\.json is damaged"):
             cluster.open()
         assert cluster.store.list("_sluice/claims") == claims
 
