@@ -27,11 +27,17 @@ from sluice.log_store.file_lock import FileLock
 from sluice.log_store.store import Store, StoreNotFound
 
 CLAIMS = "_sluice/claims"
+CLAIM_CHECK_S = 1.0
 FAILED_LOOK_S = 1.0
 SERVICE, MAINTENANCE = "service", "maintenance"
 LEADER_KNOWN_S = 1.0
 """How long a fenced process repeats what it last found out about its successor: clients may ask often."""
 _log = logging.getLogger(__name__)
+
+
+def claim_check_s(store: Store) -> float:
+    """How old a look at the claims may be. On a local root it costs a system call, so each commit looks."""
+    return 0.0 if store.local_path is not None else CLAIM_CHECK_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +107,8 @@ class Leadership:
     ) -> None:
         self.after_clean_release = after_clean_release
         """The predecessor had committed and synced everything, or there was none."""
+        self.settled_at = clock.boottime() + (0.0 if after_clean_release else claim_check_s(store))
+        """Until then a predecessor that is alive may answer for what it commits: it trusts an older look."""
         self._store = store
         self._clock = clock
         self._settings = settings

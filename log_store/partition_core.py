@@ -46,6 +46,7 @@ class PartitionCore(ABC):
         self._logged = threading.Condition(self._lock)
         self._opened = False
         self._claimed = False
+        self._read_at = float("-inf")
         self._closed = False
         self._state = PartitionState()
         self._queue = AppendQueue(ref, runtime, self._state)
@@ -76,6 +77,11 @@ class PartitionCore(ABC):
     def ready(self) -> bool:
         """Opened and claimed: an append will not wait for storage."""
         return self._claimed
+
+    @property
+    def unsettled(self) -> bool:
+        """Opened so soon after the take-over that a predecessor may have answered for later versions (R-1)."""
+        return not self._claimed and self._read_at < self.runtime.leadership.settled_at
 
     @property
     def problem(self) -> IntegrityError | None:
@@ -176,6 +182,7 @@ class PartitionCore(ABC):
             self._committer.problem = loaded.problem
             self._queue = AppendQueue(self.ref, self.runtime, self._state)
             self.durability.checkpointed = loaded.checkpoint
+            self._read_at = begun
             self._opened = True
         leadership = self.runtime.leadership
         if self.runtime.always_wal and not leadership.after_clean_release and not leadership.fenced:
@@ -208,20 +215,28 @@ class PartitionCore(ABC):
                 self._queue = AppendQueue(self.ref, self.runtime, self._state)
             self._claimed = True
 
+    def _follows(self) -> bool:
+        """A claim that is in doubt will meet what there is."""
+        return self.runtime.leadership.fenced or (self.unsettled and not self._committer.in_doubt)
+
     def refresh(self) -> None:
         """Follow a log that another process leads (a fenced service goes on serving reads).
 
-        A leader's own state is always the newest there is.
+        A leader's own state is always the newest there is, but for the first moment after a take-over.
         """
-        if not self.runtime.leadership.fenced:
+        if not self._follows():
             return
         with self._commit:
+            if not self._follows():
+                return  # it was claimed meanwhile
+            begun = self.runtime.clock.boottime()
             if self._opened and snapshot.reload_needed(self.runtime.store, self.ref.folder, self._state):
                 self._opened = False
             self._open_locked()
             with self._lock:
                 problem = snapshot.follow(self.runtime.store, self.ref.folder, self._state)
                 self._committer.problem = self._committer.problem or problem
+                self._read_at = begun
             self.runtime.tails.drop(self.ref.folder)
         self._notify()
 

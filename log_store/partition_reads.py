@@ -119,7 +119,7 @@ class PartitionReads:
 
     def _catch_up(self, *, forced: bool = False) -> None:
         self._partition.open()
-        if self._runtime.leadership.fenced or forced:
+        if self._runtime.leadership.fenced or self._partition.unsettled or forced:
             self._partition.refresh()
 
     def _check_offset(self, offset: int, start: int) -> None:

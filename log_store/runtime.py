@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sluice.conf.settings import LogSettings
-from sluice.log_store.claims import Leadership
+from sluice.log_store.claims import Leadership, claim_check_s
 from sluice.log_store.clock import Clock, WallGuard
 from sluice.log_store.errors import StorageError
 from sluice.log_store.figures import Figures
@@ -22,8 +22,6 @@ from sluice.log_store.wal import Wal
 
 if TYPE_CHECKING:
     from sluice.log_store.partition import PartitionLog
-
-CLAIM_CHECK_S = 1.0
 
 
 @dataclass(slots=True)
@@ -74,5 +72,4 @@ class Runtime:
 
     @property
     def claim_check_s(self) -> float:
-        """How old a look at the claims may be. On a local root it costs a system call, so each commit looks."""
-        return 0.0 if self.store.local_path is not None else CLAIM_CHECK_S
+        return claim_check_s(self.store)

@@ -100,8 +100,11 @@ class Shards:
 
 def _open(slot: _Slot, *, write: bool) -> None:
     """Several at once do no harm: a table is loaded once."""
-    if write and not slot.writable:
-        slot.table.partition.prepare()
+    partition = slot.table.partition
+    partition.open()
+    # A table is not read again, so not even readers may have it before the last commit of a predecessor is there.
+    if (write or partition.unsettled) and not slot.writable:
+        partition.prepare()
         if slot.table.loaded:
             slot.table.catch_up()
         slot.writable = True

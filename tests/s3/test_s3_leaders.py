@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from sluice.log_store.checkpoints import clean_log
+from sluice.log_store.claims import CLAIM_CHECK_S
 from sluice.log_store.records import make_batch
-from sluice.log_store.runtime import CLAIM_CHECK_S
 from tests import counts
 from tests.s3.bucket import CLAIMS, Bucket
 from tests.support.harness import TOPIC, Process, boottime, our_rows, wait_until

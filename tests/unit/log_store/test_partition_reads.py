@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sluice.log_store.claims import CLAIM_CHECK_S
 from sluice.log_store.delta_log import commit_path
 from sluice.log_store.engine import LogStore
 from sluice.log_store.errors import CorruptCommit, CorruptData, OffsetOutOfRange
@@ -302,6 +303,24 @@ def test_a_fenced_service_goes_on_reading(files_only: Cluster) -> None:
     append(new, "t", 0, batch("c"))
     eventually(lambda: old.reads("t", 0).latest().offset == 3)
     assert fetched(old, "t", 2) == [(2, b"c")]
+
+
+def test_what_a_predecessor_answered_for_after_the_take_over_is_read(files_only: Cluster) -> None:
+    """R-1: on an object store it trusts a look at the claims for a second. Whoever read the log before that was over
+    reads it once more: else a consumer that comes from the old leader would be told that its offset does not exist."""
+    old = opened(files_only, "a")
+    new = files_only.open(force=True)
+    assert fetched(new, "t", 0) == [(0, b"a")]
+    append(old, "t", 0, batch("b"))
+    assert new.reads("t", 0).latest().offset == 2
+    assert fetched(new, "t", 2) == []
+    files_only.clock.advance(CLAIM_CHECK_S)
+    assert fetched(new, "t", 0) == [(0, b"a"), (1, b"b")]
+    calls = len(files_only.store.calls)
+    assert new.reads("t", 0).latest().offset == 2
+    assert len(files_only.store.calls) == calls, "the time is over: its own state is the newest there is"
+    append(new, "t", 0, batch("c"))
+    assert fetched(new, "t", 1) == [(1, b"b"), (2, b"c")]
 
 
 def test_scan_in_parallel_keeps_the_order(cluster: Cluster) -> None:

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from sluice.log_store.errors import IllegalGeneration, NotCoordinator, NotLeader, RequestTimedOut, UnknownMemberId
+from sluice.conf.settings import GroupSettings
+from sluice.log_store.errors import (
+    IllegalGeneration,
+    NotCoordinator,
+    NotLeader,
+    RequestTimedOut,
+    SluiceError,
+    UnknownMemberId,
+)
 from sluice.log_store.store import StoreError
 from sluice.log_store.values import TopicPartition
-from sluice.streaming.coordinator import Waiter
+from sluice.streaming.coordinator import Coordinator, Waiter
 from sluice.streaming.coordinator.records import decode_key
 from sluice.streaming.groups import Refusal, events
 from sluice.streaming.groups.effects import Alive, Joined, Synced
 from sluice.streaming.groups.subscription import decode_assignment
-from tests.support.logs import WAIT_S, eventually, folder_cluster, values
+from tests.support.logs import WAIT_S, eventually, folder_cluster, memory_cluster, values
 from tests.unit.streaming.coordinator.conftest import SESSION_MS, Office
 
 OFFSETS = "__consumer_offsets"
@@ -160,6 +169,26 @@ def test_a_process_that_was_replaced_without_knowing_it_says_nothing(tmp_path: P
             office.coordinator.offsets("g")
         with pytest.raises(NotLeader):
             heartbeat(office, "g", joined)
+        office.close()
+
+
+def test_a_commit_that_a_predecessor_answered_for_after_the_take_over_is_known() -> None:
+    """On an object store a replaced leader trusts a look at the claims for a second: it may still accept a commit when
+    its successor has read the groups, though only for somebody who reads. Whoever asks that one must not go back."""
+    with memory_cluster() as cluster:
+        office = Office(cluster)
+        office.log.create_topic("t")
+        office.commit("g", 1)
+        successor = Coordinator(cluster.open(force=True), GroupSettings(offsets_topic_num_partitions=2))
+        successor.start()
+        while (opening := successor.opening("g")) is not None:
+            opening.result(timeout=WAIT_S)
+        accepted = 1
+        with suppress(SluiceError):
+            office.commit("g", 2)
+            accepted = 2
+        assert {one.offset for one in successor.offsets("g").values()} == {accepted}
+        successor.close()
         office.close()
 
 
