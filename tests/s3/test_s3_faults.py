@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for_futures
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from sluice.log_store.claims import CLAIMS as CLAIMS_FOLDER
 from sluice.log_store.claims import renewal_of
 from sluice.log_store.engine import LogStore
-from sluice.log_store.errors import Overloaded, StorageError, TransientError
+from sluice.log_store.errors import Overloaded, RequestTimedOut, StorageError, TopicAlreadyExists, TransientError
 from sluice.log_store.pending import Acks, AppendResult
 from sluice.log_store.records import make_batch
 from sluice.log_store.store import StoreError, open_store
@@ -56,6 +57,8 @@ def _batch(value: bytes) -> Any:
 
 @pytest.fixture
 def faulty(bucket: Bucket, proxy: FaultyProxy) -> Bucket:
+    # The first request of a server that has just begun may take longer than requests may here.
+    bucket.store.put("warm-up", b"")
     return bucket.through(proxy.endpoint)
 
 
@@ -188,10 +191,17 @@ def test_outage(faulty: Bucket, bucket: Bucket, proxy: FaultyProxy) -> None:
             waiting += _until_overloaded(lambda: log.append(TOPIC, 0, _batch(value)))
             creating = pool.submit(log.create_topic, "another")
             finished = wait_for_futures([*waiting, creating], timeout=max(0.0, ends - boottime())).done
-            assert finished == set(), "an answer while nothing can be known"
+            assert finished <= {creating}, "an answer while nothing can be known"
+            # Whoever changes the catalog is told so after half a minute.
+            assert all(isinstance(one.exception(), RequestTimedOut) for one in finished)
         assert [future.result(60).base_offset for future in waiting] == list(range(6, 6 + len(waiting)))
         assert [result.base_offset for result in logged] == list(range(1, 6))
-        assert creating.result(60).name == "another"
+        with suppress(RequestTimedOut):
+            assert creating.result(60).name == "another"
+        if creating.exception() is not None:
+            with suppress(TopicAlreadyExists):  # the change was in doubt, and may hold
+                log.create_topic("another")
+        assert log.topic("another").name == "another"
         assert not log.fenced
         wait_until(lambda: log.troubles() == [], "well again")
         rows = our_rows(log)
