@@ -25,7 +25,7 @@ KILLS = _count(15, 100, 200)
 S3_KILLS = _count(3, 30)
 """Processes killed with kill -9 during appends to a bucket."""
 
-POWER_CUTS = _count(4, 50)
+POWER_CUTS = _count(4, 20, 50)
 """File systems that lose their power during appends."""
 
 RECOVERY_KILLS = _count(3, 10)
@@ -112,10 +112,10 @@ JOB_RACES = _count(3, 100)
 COMPACTION_RUNS = _count(25, 400)
 """Runs of a log that is cleaned again and again, against a model."""
 
-RETENTION_RACE_S = _count(6, 60, 600)
+RETENTION_RACE_S = _count(6, 30, 600)
 """Seconds that retention races readers, with nothing else."""
 
-STREAMS_RACE_S = _count(20, 60, 300)
+STREAMS_RACE_S = _count(20, 20, 300)
 """Seconds that five Spark streams and their restarts race checkpoints and clean-ups."""
 
 OUTAGE_S = _count(3, 20, 60)
