@@ -49,7 +49,7 @@ STATEFUL_STEPS = _count(30, 100)
 MANY_PARTITIONS = _count(1_000, 10_000)
 """Partitions of the test that idle ones cost nothing."""
 
-FUZZ_BODIES = _count(2_000, 10_000)
+FUZZ_BODIES = _count(1_000, 10_000)
 """Mutated request bodies given to each decoder."""
 
 HOSTILE_BODIES = _count(1_000, 12_000)
@@ -88,7 +88,7 @@ SINK_CRASHES = _count(15, 500)
 SINK_KILLS = _count(2, 25)
 """Kills of a service with kill -9 while it appends batches of a sink."""
 
-SPARK_JOB_KILLS = _count(2, 10)
+SPARK_JOB_KILLS = _count(1, 10)
 """Kills of the driver of a consumer job with kill -9."""
 
 BUCKET_DRIVER_KILLS = _count(2, 10)
