@@ -31,7 +31,13 @@ from sluice.jobs.runs import mark_running, store_report
 from sluice.jobs.work import DONE, FAILED, NOTHING, STOPPED, Intent, Report, Step
 from sluice.log_store.claims import MAINTENANCE
 from sluice.log_store.clock import Clock, SystemClock, WallGuard
-from sluice.log_store.errors import InvalidRequest, PlanRefused, SluiceError
+from sluice.log_store.errors import (
+    InvalidRequest,
+    PlanRefused,
+    SluiceError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +45,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 LOOKS_AT_ONCE = 8
+TOPIC_GONE = (UnknownTopicId, UnknownTopicOrPartition)
+"""What a job is told about a topic that was there when it made its plan."""
 TRIES = 5
 """How often the plan of one partition is made anew when the partition moved on meanwhile."""
 
@@ -207,14 +215,15 @@ def act_on_each(
 ) -> None:
     """The usual `act`: step by step. A plan that came too late is made anew from what is there now.
 
-    One partition that fails does not keep the others waiting: the run goes on and fails at its end.
+    One partition that fails does not keep the others waiting: the run goes on and fails at its end. A topic that was
+    deleted meanwhile needs nothing any more.
     """
     errors: list[str] = []
     for first in intent.steps:
-        step: Step | None = first
-        for _ in range(TRIES):
+        for attempt in range(TRIES):
             context.check()
             try:
+                step = first if attempt == 0 else again(first)
                 if step is not None:
                     act(step)
                     context.report.done += 1
@@ -222,9 +231,11 @@ def act_on_each(
             except PlanRefused as refused:
                 context.report.refused += 1
                 _log.info("a plan came too late, it is made anew: %s", refused.message)
-                step = again(first)
             except (LeaseHeld, LeaseLost):
                 raise
+            except TOPIC_GONE as gone:
+                context.report.notes.append(f"{_where(first)}: {gone.message}: it was deleted meanwhile")
+                break
             except SluiceError as error:
                 errors.append(f"{_where(first)}: {error.message}")
                 break
@@ -240,4 +251,16 @@ def _where(step: Step) -> str:
     return "a step" if line is None else f"{line.topic}-{line.partition}" if line.topic else line.subject
 
 
-__all__ = ["DONE", "FAILED", "NOTHING", "STOPPED", "BaseJob", "Job", "JobContext", "Stopped", "act_on_each", "run_job"]
+__all__ = [
+    "DONE",
+    "FAILED",
+    "NOTHING",
+    "STOPPED",
+    "TOPIC_GONE",
+    "BaseJob",
+    "Job",
+    "JobContext",
+    "Stopped",
+    "act_on_each",
+    "run_job",
+]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from sluice.conf.settings import SparkSettings
 from sluice.jobs.cluster import StoreSpec, Target
 from sluice.jobs.data_files import drop_data_files, write_data_file
-from sluice.jobs.framework import BaseJob, JobContext
+from sluice.jobs.framework import TOPIC_GONE, BaseJob, JobContext
 from sluice.jobs.merge_plan import TAG, MergeGroup, choose_deep_merges, deep_codec, tag_of
 from sluice.jobs.work import Intent, Line, Step
 from sluice.log_store import reader
@@ -188,6 +188,10 @@ def _commit(context: JobContext, work: Work, written: DataFile | None) -> None:
         drop_data_files(context.cluster.store, ref.folder, [written])
         report.refused += 1
         report.notes.append(f"{ref.tp}: {refused.message}; the next run goes on")
+        return
+    except TOPIC_GONE as gone:
+        report.refused += 1
+        report.notes.append(f"{ref.tp}: {gone.message}: it was deleted meanwhile")
         return
     report.done += 1
     report.count(

@@ -14,7 +14,15 @@ from sluice.jobs.merge_plan import TAG
 from sluice.jobs.work import DONE, FAILED, NOTHING
 from sluice.log_store.clock import WallGuard
 from sluice.log_store.engine import LogStore
-from sluice.log_store.errors import InvalidRequest, NotLeader, PlanRefused, ResourceNotFound
+from sluice.log_store.errors import (
+    InvalidRequest,
+    NotLeader,
+    PlanRefused,
+    ResourceNotFound,
+    SluiceError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from sluice.log_store.job_reports import last_report, newest_reports
 from sluice.log_store.pending import Acks
 from sluice.log_store.plans import Plan, PlanKind
@@ -258,6 +266,23 @@ def test_a_plan_that_came_too_late_is_made_anew(cluster: Cluster, root: Path, mo
     report = ran("retention", root, clock=cluster.clock).report
 
     assert (report.outcome, report.refused, report.done) == (DONE, 1, 1)
+
+
+@pytest.mark.parametrize("job", ["retention", "merge"])
+@pytest.mark.parametrize("gone", [UnknownTopicId, UnknownTopicOrPartition])
+def test_a_topic_that_is_deleted_under_a_job_is_no_failure(
+    cluster: Cluster, root: Path, monkeypatch: pytest.MonkeyPatch, job: str, gone: type[SluiceError]
+) -> None:
+    filled(cluster) if job == "retention" else merged(cluster)
+
+    def deleted(_self: OfflineCluster, _ref: object, _plan: Plan) -> int:
+        raise gone("topic 't' is another one")
+
+    monkeypatch.setattr(OfflineCluster, "apply_plan", deleted)
+    report = ran(job, root, clock=cluster.clock).report
+
+    assert (report.outcome, report.done, report.error) == (DONE, 0, "")
+    assert "t-0: topic 't' is another one: it was deleted meanwhile" in report.notes
 
 
 def test_nothing_goes_by_age_when_the_clock_jumped(cluster: Cluster, root: Path) -> None:
