@@ -234,7 +234,7 @@ def act_on_each(
             except (LeaseHeld, LeaseLost):
                 raise
             except TOPIC_GONE as gone:
-                context.report.notes.append(f"{_where(first)}: {gone.message}: it was deleted meanwhile")
+                context.report.notes.append(f"{_where(first)}: {gone.message}; the next run goes on")
                 break
             except SluiceError as error:
                 errors.append(f"{_where(first)}: {error.message}")

@@ -183,15 +183,12 @@ def _commit(context: JobContext, work: Work, written: DataFile | None) -> None:
     try:
         # Any other error leaves it open whether the plan was committed: the file stays, live or to be swept.
         version = context.cluster.apply_plan(ref, plan)
-    except PlanRefused as refused:
+    except (PlanRefused, *TOPIC_GONE) as refused:
         # The partition moved on: retention, compaction or the service's own merge took one of the files.
+        # Or its topic is gone, and nobody may come again to purge its folder.
         drop_data_files(context.cluster.store, ref.folder, [written])
         report.refused += 1
         report.notes.append(f"{ref.tp}: {refused.message}; the next run goes on")
-        return
-    except TOPIC_GONE as gone:
-        report.refused += 1
-        report.notes.append(f"{ref.tp}: {gone.message}: it was deleted meanwhile")
         return
     report.done += 1
     report.count(

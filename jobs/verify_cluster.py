@@ -13,8 +13,8 @@ from sluice.log_store.catalog import METADATA_REF
 from sluice.log_store.catalog_state import CatalogState
 from sluice.log_store.catalog_states import MetadataStates
 from sluice.log_store.claims import CLAIMS, Claim
-from sluice.log_store.cluster_file import CLUSTER_FILE, CLUSTER_FORMAT
-from sluice.log_store.errors import SluiceError
+from sluice.log_store.cluster_file import CLUSTER_FILE, CLUSTER_FORMAT, decode_cluster_file
+from sluice.log_store.errors import CorruptData, SluiceError
 from sluice.log_store.partition_state import PartitionState
 from sluice.log_store.store import Store, StoreNotFound
 from sluice.log_store.values import PartitionRef, TopicPartition
@@ -29,13 +29,12 @@ TOPICS = "topics"
 
 def check_cluster_file(data: bytes) -> Iterator[Finding]:
     try:
-        body = msgspec.json.decode(data)
-        found = (str(body["cluster_id"]), int(body["format"]))
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
-        yield Finding("R-14", f"cluster.json is damaged: {error!r}", file=CLUSTER_FILE)
+        found = decode_cluster_file(data)
+    except CorruptData as error:
+        yield Finding("R-14", error.message, file=CLUSTER_FILE)
         return
-    if found[1] > CLUSTER_FORMAT:
-        text = f"the cluster has format {found[1]}, this version of Sluice knows {CLUSTER_FORMAT}"
+    if found.format > CLUSTER_FORMAT:
+        text = f"the cluster has format {found.format}, this version of Sluice knows {CLUSTER_FORMAT}"
         yield Finding("R-14", text, file=CLUSTER_FILE)
 
 

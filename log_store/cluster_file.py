@@ -31,7 +31,10 @@ class ClusterFile(msgspec.Struct, frozen=True):
 
 
 def stored_cluster(store: Store) -> ClusterFile:
-    data = store.get(CLUSTER_FILE)
+    return decode_cluster_file(store.get(CLUSTER_FILE))
+
+
+def decode_cluster_file(data: bytes) -> ClusterFile:
     try:
         return msgspec.json.decode(data, type=ClusterFile)
     except msgspec.DecodeError as error:

@@ -11,8 +11,6 @@ from sluice.log_store.plans import Plan, PlanKind
 from sluice.log_store.topic import TopicConfig
 
 HIGH_WATERMARK = -1
-
-
 TRIES = 20
 """Merges and retention commit beside it, but none of them often."""
 

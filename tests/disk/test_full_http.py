@@ -76,11 +76,26 @@ def _is_refusal(answer: httpx.Response, cause: str = FULL) -> bool:
     return True
 
 
+def _is_ready(server: Server) -> bool:
+    return server.client.get("/readyz").status_code == 200
+
+
+def _is_well_again(server: Server, sender: Sender) -> None:
+    """Without a restart; and a restart finds everything."""
+    for acks in ("all", "1"):
+        wait_until(lambda acks=acks: sender.send(acks).status_code == 200, f"acks={acks} works", timeout_s=RESUME_S)
+    wait_until(lambda: _is_ready(server), "/readyz is green", timeout_s=RESUME_S)
+    assert sender.lost() == set()
+    assert server.terminate() == 0
+    server.start()
+    assert sender.lost() == set()
+
+
 def test_full_disk_and_room_again_over_http(server: Server, disks: Disks) -> None:
     """Section 2, I-1: 503 by name, red within 2 s, nothing acknowledged lost, and no restart to come back."""
-    sender, ready = Sender(server), lambda: server.client.get("/readyz").status_code == 200
+    sender = Sender(server)
     assert [sender.send(acks).status_code for acks in ("all", "1")] == [200, 200]
-    assert ready()
+    assert _is_ready(server)
 
     refused: set[str] = set()
     first: list[float] = []
@@ -91,7 +106,7 @@ def test_full_disk_and_room_again_over_http(server: Server, disks: Disks) -> Non
             answer = sender.send(acks)
             if answer.status_code != 200 and not first:
                 first.append(boottime())
-                wait_until(lambda: not ready(), "/readyz is red", timeout_s=RED_WITHIN_S)
+                wait_until(lambda: not _is_ready(server), "/readyz is red", timeout_s=RED_WITHIN_S)
             if answer.status_code != 200 and _is_refusal(answer):
                 refused.add(acks)
         return refused == {"all", "1"}
@@ -103,23 +118,17 @@ def test_full_disk_and_room_again_over_http(server: Server, disks: Disks) -> Non
     assert server.client.get("/healthz").status_code == 200, "it must not be restarted for this"
 
     disks.empty(server.root)
-    for acks in ("all", "1"):
-        wait_until(lambda acks=acks: sender.send(acks).status_code == 200, f"acks={acks} works", timeout_s=RESUME_S)
-    wait_until(ready, "/readyz is green", timeout_s=RESUME_S)
-    assert sender.lost() == set()
-    assert server.terminate() == 0
-    server.start()
-    assert sender.lost() == set()
+    _is_well_again(server, sender)
 
 
 def test_read_only_and_writable_again_over_http(server: Server, disks: Disks) -> None:
     """The same for a disk that became read-only: red within 2 s of the first refusal, and no ack before it is over."""
-    sender, ready = Sender(server), lambda: server.client.get("/readyz").status_code == 200
+    sender = Sender(server)
     assert [sender.send(acks).status_code for acks in ("all", "1")] == [200, 200]
     disks.read_only(server.root)
     began = boottime()
     refused = wait_until(lambda: (answer := sender.send("all")).status_code != 200 and answer, "acks=all refused")
-    wait_until(lambda: not ready(), "/readyz is red", timeout_s=RED_WITHIN_S)
+    wait_until(lambda: not _is_ready(server), "/readyz is red", timeout_s=RED_WITHIN_S)
     print(f"read-only to red: {boottime() - began:.2f} s")
     assert READ_ONLY in refused.json()["message"]
     wait_until(lambda: _is_refusal(sender.send("all"), READ_ONLY), "refused at once")
@@ -127,10 +136,4 @@ def test_read_only_and_writable_again_over_http(server: Server, disks: Disks) ->
     assert sender.lost() == set(), "reads go on"
 
     disks.writable(server.root)
-    for acks in ("all", "1"):
-        wait_until(lambda acks=acks: sender.send(acks).status_code == 200, f"acks={acks} works", timeout_s=RESUME_S)
-    wait_until(ready, "/readyz is green", timeout_s=RESUME_S)
-    assert sender.lost() == set()
-    assert server.terminate() == 0
-    server.start()
-    assert sender.lost() == set()
+    _is_well_again(server, sender)

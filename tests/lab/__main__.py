@@ -51,6 +51,6 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    # Whoever ends it ends what it started: services, jobs, drivers, an S3 server.
+    # Whoever ends it ends what it started: services, jobs, an S3 server. A Spark driver at work may outlive it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main(sys.argv[1:]))
