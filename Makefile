@@ -31,12 +31,12 @@ demo: need-java $(STAMP) ## Everything once, checked as it goes (KEEP=1 leaves t
 	@$(BIN)/python examples/demo
 
 .PHONY: test
-test: need-java browser $(STAMP) ## Run all tests, the fast ones first, with reduced counts
+test: need-java test-tools $(STAMP) ## Run all tests, the fast ones first, with reduced counts
 	$(BIN)/python -m $(if $(PYTEST_ARGS),pytest $(PYTEST_ARGS),tests.lanes)
 
 .PHONY: test-full
 test-full: export SLUICE_TEST_FULL := 1
-test-full: need-java browser $(STAMP) ## Run all tests with full counts (long)
+test-full: need-java test-tools $(STAMP) ## Run all tests with full counts (long)
 	$(BIN)/python -m $(if $(PYTEST_ARGS),pytest $(PYTEST_ARGS),tests.lanes)
 
 .PHONY: experiments
@@ -44,14 +44,17 @@ experiments: export SLUICE_TEST_FULL := asked
 experiments: need-java $(STAMP) ## Run the experiments of docs/reliability.md as often as their list asks (longer still)
 	$(BIN)/python -m pytest -v --durations=0 --durations-min=1 $(EXPERIMENTS)
 
-.PHONY: browser
-browser: ## Install Chromium for the tests of the console, where that is possible
-	@if command -v "$${CHROMIUM:-chromium}" chromium-browser google-chrome >/dev/null; then :; \
+.PHONY: test-tools
+test-tools: ## Install Chromium and libfaketime, for tests that are skipped without them, where that is possible
+	@missing=""; \
+	command -v "$${CHROMIUM:-chromium}" chromium-browser google-chrome >/dev/null || missing="$$missing chromium"; \
+	ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 || missing="$$missing faketime"; \
+	if [ -z "$$missing" ]; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  echo "Installing Chromium with apt-get, for the tests of the console."; \
-	  { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install --yes chromium; } >/dev/null 2>&1 \
-	    || echo "Chromium could not be installed: the tests in a browser will be skipped."; \
-	else echo "No Chromium was found: the tests in a browser will be skipped. Install it, or set CHROMIUM to its path."; fi
+	  echo "Installing with apt-get, for tests that need them:$$missing."; \
+	  { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install --yes $$missing; } >/dev/null 2>&1 \
+	    || echo "They could not be installed: the tests in a browser, or of a clock that jumps, will be skipped."; \
+	else echo "Not found:$$missing. The tests that need them will be skipped. CHROMIUM may name a browser's path."; fi
 
 .PHONY: check
 check: $(STAMP) build/tree/sluice ## Lint, format, types and import directions

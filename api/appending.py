@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from sluice.api.service import Service
 from sluice.api.waiting import settled
 from sluice.ingest import partitioner
 from sluice.ingest.hooks import NO_HOOKS, HookChain
+from sluice.ingest.limits import IngestLimits
 from sluice.ingest.partitioner import Part
 from sluice.ingest.request import NOT_GIVEN, Decoded, Int64s
 from sluice.ingest.validate import validate
@@ -34,6 +35,8 @@ LARGE_BYTES = 512 << 10
 """Bodies from which on decoding takes long enough to be given to a thread."""
 LARGE_COLUMNS = 4 << 20
 """The same for what is in columns already: a millisecond of work, where handing it over costs as much in switches."""
+LONGEST_SPELLING, SPELLING_SLACK = 8, 1 << 20
+"""Bytes of JSON for one that is stored: of base64, each character escaped. And for names, numbers, white space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,17 @@ async def topic_of(service: Service, name: str) -> TopicMeta:
     if found is None:
         found = await service.blocking(lambda: service.log.topic(name, create=True))
     return found
+
+
+def limits_of(service: Service, topic: str) -> IngestLimits:
+    """What a large body may ask for: a text that is too long for the topic, however it is spelled, is never parsed."""
+    meta, limits = service.log.catalog.state.find(topic), service.limits
+    config = TopicConfig() if meta is None else meta.config()
+    chain = service.hooks.chain(config)
+    if chain.interceptors or chain.serializer is not None:  # they may make a record smaller
+        return limits
+    longest = LONGEST_SPELLING * config.max_message_bytes + SPELLING_SLACK
+    return replace(limits, max_text_bytes=min(longest, limits.max_text_bytes))
 
 
 async def append(service: Service, target: Target, decoded: Decoded) -> Outcome:

@@ -2,7 +2,8 @@
 
 A socket that is closed with unread bytes is reset, and a reset throws away what the client has not read yet: its 413
 would be an error of the network. So the sending half is shut, and what still arrives is read and thrown away for a
-while. Clients that stop on an answer notice at once; the others are cut when the time or the bytes run out.
+while. Clients that stop on an answer notice at once; the others are cut when the time or the bytes run out. Meanwhile
+they are read slowly: as fast as they can send they would take the processor from those who are not refused.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any
 
 LINGER_S = 5.0
 LINGER_BYTES = 64 << 20
+DISCARD_RATE = 32 << 20
+"""Bytes per second that are read of what nobody wants."""
 
 
 def _nowhere(_data: bytes) -> None:
@@ -64,12 +67,17 @@ class _Discarding(asyncio.Protocol):
         self._transport = transport
         self._protocol = protocol
         self._left = LINGER_BYTES
-        self._timer = asyncio.get_running_loop().call_later(LINGER_S, transport.close)
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(LINGER_S, self._close)
+        self._pause: asyncio.TimerHandle | None = None
 
     def data_received(self, data: bytes) -> None:
         self._left -= len(data)
         if self._left < 0:
             self._transport.abort()
+        else:
+            self._transport.pause_reading()
+            self._pause = self._loop.call_later(len(data) / DISCARD_RATE, self._transport.resume_reading)
 
     def pause_writing(self) -> None:
         self._protocol.pause_writing()
@@ -77,6 +85,15 @@ class _Discarding(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._protocol.resume_writing()
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def _close(self) -> None:
+        self._stop_timers()
+        self._transport.close()
+
+    def _stop_timers(self) -> None:
         self._timer.cancel()
+        if self._pause is not None:
+            self._pause.cancel()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timers()
         self._protocol.connection_lost(exc)

@@ -14,8 +14,9 @@ from typing import Any, cast
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from sluice.api.errors import BodyTimedOut, HttpError, error_response, status_of
-from sluice.api.gentle_close import GentleTransport
+from sluice.api.gentle_close import DISCARD_RATE, GentleTransport
 from sluice.api.service import Service
+from sluice.api.waiting import spread
 from sluice.log_store.errors import SluiceError
 
 _log = logging.getLogger("sluice.connections")
@@ -94,6 +95,17 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.close()  # never after the end of a message: the next one may be on its way
         elif self._in_head or self._idle():
             self._expect_head()
+            if self._in_message and self._discarded:
+                self._slow_down(len(data))
+
+    def _slow_down(self, size: int) -> None:
+        """Read on later: what is thrown away must not take the time of others."""
+        self.flow.pause_reading()
+        self.loop.call_later(size / DISCARD_RATE, self._read_on)
+
+    def _read_on(self) -> None:
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
 
     def shutdown(self) -> None:
         if self._idle():
@@ -111,10 +123,11 @@ class LimitedProtocol(HttpToolsProtocol):
 
     # --- a head must come in time ----------------------------------------------------------------
 
-    def _expect_head(self) -> None:
+    def _expect_head(self, later_s: float = 0.0) -> None:
         """From now on, unless the time runs already: bytes that lead nowhere do not buy any more of it."""
         if self._deadline is None:
-            self._deadline = self.loop.call_later(self._limits.header_timeout_ms / 1000, self._too_slow)
+            timeout_s = spread(self._limits.header_timeout_ms / 1000) + later_s
+            self._deadline = self.loop.call_later(timeout_s, self._too_slow)
 
     def _head_done(self) -> None:
         if self._deadline is not None:
@@ -236,7 +249,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._idle_from_now()
         if self._in_message and self.cycle.response_complete and not self.transport.is_closing():
             # The rest of a body that was refused is thrown away, but not for ever, nor as much as comes.
-            self._expect_head()
+            self._expect_head(self._limits.request_max_bytes / DISCARD_RATE)
 
     # --- refusals --------------------------------------------------------------------------------
 

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from io import BytesIO
+from time import perf_counter
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from sluice.api.errors import BodyTimedOut
 from sluice.api.quotas import admit_produce, count_produced
 from sluice.api.service import Service
-from sluice.log_store.errors import InvalidRequest, Overloaded, RecordListTooLarge
+from sluice.api.waiting import spread
+from sluice.log_store.errors import InvalidRequest, MessageTooLarge, Overloaded, RecordListTooLarge
 
 LONG_MAX = 2**63 - 1
+PAUSE_FACTOR, MOST_PAUSE_S = 10, 1.0
+_BODY_CAME = "sluice.body_came"
+
+
+async def patiently(request: Request, service: Service, work: Awaitable[Response]) -> Response:
+    """Await it. A request that turns out to be too large after much was done for it is refused later still, so that
+    who sends one after the other takes a small part of the time of all. What is refused at once is told at once."""
+    try:
+        return await work
+    except (RecordListTooLarge, MessageTooLarge) as error:
+        refused = error.with_traceback(None)  # whose frames would keep the body while we wait
+        refused.__context__ = None
+    if (begun := request.scope.get(_BODY_CAME)) is not None:
+        await service.waiting.pause(min(PAUSE_FACTOR * (perf_counter() - begun), MOST_PAUSE_S))
+    raise refused
 
 
 @asynccontextmanager
@@ -31,7 +49,7 @@ async def received(request: Request, service: Service) -> AsyncIterator[bytes]:
             taken = _take(service, int(declared))
         got, body, more = 0, b"", None
         try:
-            async with asyncio.timeout(service.settings.request_timeout_ms / 1000):
+            async with asyncio.timeout(spread(service.settings.request_timeout_ms / 1000)):
                 async for piece in request.stream():
                     got += len(piece)
                     _refuse_larger(got, most)
@@ -52,6 +70,7 @@ async def received(request: Request, service: Service) -> AsyncIterator[bytes]:
             more.truncate()
             body = more.getvalue()  # not a copy: joining pieces would need the memory twice
             more.close()
+        request.scope[_BODY_CAME] = perf_counter()
         yield body
     finally:
         service.bodies_bytes -= taken

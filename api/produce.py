@@ -15,9 +15,9 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sluice.api.appending import LARGE_BYTES, LARGE_COLUMNS, Outcome, Target, append
+from sluice.api.appending import LARGE_BYTES, LARGE_COLUMNS, Outcome, Target, append, limits_of
 from sluice.api.errors import JSON, UnsupportedMediaType, body_of, headers_of, status_of
-from sluice.api.limits import received, whole_number
+from sluice.api.limits import patiently, received, whole_number
 from sluice.api.routing import RawRoute
 from sluice.api.service import Service, service_of
 from sluice.ingest import arrow_body, binary_v2, json_v2
@@ -65,6 +65,10 @@ class PartSummary(msgspec.Struct, gc=False, omit_defaults=True):
 
 async def produce(request: Request) -> Response:
     service = service_of(request)
+    return await patiently(request, service, _produce(request, service))
+
+
+async def _produce(request: Request, service: Service) -> Response:
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     decoder = _DECODERS.get(media)
     if decoder is None:
@@ -77,11 +81,12 @@ async def produce(request: Request) -> Response:
     target = Target(request.path_params["t"], number, acks_of(query), timeout_of(query, service), stamp)
     encoding = request.headers.get("content-encoding")
     async with received(request, service) as sent:
+        small = encoding is None and len(sent) < (LARGE_COLUMNS if media == ARROW else LARGE_BYTES)
+        limits = service.limits if small else limits_of(service, target.topic)
 
         def decode() -> tuple[Decoded, ProducerStamp | None]:
-            return _decode(decoder, sent, encoding, service, stamp)
+            return _decode(decoder, sent, encoding, service, limits, stamp)
 
-        small = encoding is None and len(sent) < (LARGE_COLUMNS if media == ARROW else LARGE_BYTES)
         decoded, whole_stamp = decode() if small else await service.reading(decode)
         outcome = await append(service, replace(target, stamp=whole_stamp), decoded)
     if outcome.all_failed and outcome.first_error is not None:
@@ -90,10 +95,15 @@ async def produce(request: Request) -> Response:
 
 
 def _decode(
-    decoder: Decoder, sent: bytes, encoding: str | None, service: Service, stamp: ProducerStamp | None
+    decoder: Decoder,
+    sent: bytes,
+    encoding: str | None,
+    service: Service,
+    limits: IngestLimits,
+    stamp: ProducerStamp | None,
 ) -> tuple[Decoded, ProducerStamp | None]:
-    body = decode_body(sent, encoding, max_bytes=service.limits.max_body_bytes)
-    decoded = decoder(body, now_ms=service.log.runtime.clock.wall_ms(), limits=service.limits)
+    body = decode_body(sent, encoding, max_bytes=limits.max_body_bytes)
+    decoded = decoder(body, now_ms=service.log.runtime.clock.wall_ms(), limits=limits)
     if stamp is not None and stamp.topic_mode:
         # What tells a repeat from another request with its number.
         stamp = replace(stamp, crc=zlib.crc32(body), body_count=decoded.count)

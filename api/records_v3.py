@@ -22,9 +22,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from sluice.api.appending import LARGE_BYTES, Target, append, topic_of
+from sluice.api.appending import LARGE_BYTES, Target, append, limits_of, topic_of
 from sluice.api.errors import JSON, UnsupportedMediaType, body_of, headers_of, status_of
-from sluice.api.limits import received, streamed
+from sluice.api.limits import patiently, received, streamed
 from sluice.api.produce import acks_of, stamp_of, timeout_of
 from sluice.api.quotas import admit_produce
 from sluice.api.routing import RawRoute
@@ -83,9 +83,13 @@ async def records(request: Request) -> Response:
                 field="Sluice-Sequence",
             )
         return _Duplex(_reports_of_stream(request, service, target), media_type=JSON)
+    return await patiently(request, service, _whole_records(request, service, target))
+
+
+async def _whole_records(request: Request, service: Service, target: Target) -> Response:
     async with received(request, service) as sent:
         body = await _plain(request, service, sent)
-        partly = await _decoded(service, body, _decode_whole)
+        partly = await _decoded(service, target, body, _decode_whole)
         found = await _append_partly(service, _numbered(target, body, partly), partly)
     if len(found) == 1 and isinstance(found[0], SluiceError):
         raise found[0]
@@ -96,9 +100,13 @@ async def records(request: Request) -> Response:
 
 async def records_batch(request: Request) -> Response:
     service, target = await _target(request)
+    return await patiently(request, service, _batch(request, service, target))
+
+
+async def _batch(request: Request, service: Service, target: Target) -> Response:
     async with received(request, service) as sent:
         body = await _plain(request, service, sent)
-        ids, partly = await _decoded(service, body, decode_batch)
+        ids, partly = await _decoded(service, target, body, decode_batch)
         found = await _append_partly(service, _numbered(target, body, partly), partly)
     successes: list[Json] = []
     failures: list[Json] = []
@@ -137,11 +145,14 @@ class _Decode(Protocol[_T_co]):
     def __call__(self, body: bytes, *, now_ms: int, limits: IngestLimits) -> _T_co: ...
 
 
-async def _decoded(service: Service, body: bytes, decode: _Decode[_T]) -> _T:
-    def work() -> _T:
-        return decode(body, now_ms=service.log.runtime.clock.wall_ms(), limits=service.limits)
+async def _decoded(service: Service, target: Target, body: bytes, decode: _Decode[_T]) -> _T:
+    small = len(body) < LARGE_BYTES
+    limits = service.limits if small else limits_of(service, target.topic)
 
-    return work() if len(body) < LARGE_BYTES else await service.reading(work)
+    def work() -> _T:
+        return decode(body, now_ms=service.log.runtime.clock.wall_ms(), limits=limits)
+
+    return work() if small else await service.reading(work)
 
 
 def _decode_whole(body: bytes, *, now_ms: int, limits: IngestLimits) -> PartlyDecoded:

@@ -46,7 +46,9 @@ class Service:
         self.settings = settings.server
         self.topics = settings.topics
         self.limits = IngestLimits(
-            max_body_bytes=settings.server.request_max_bytes, max_records=settings.server.request_max_records
+            max_body_bytes=settings.server.request_max_bytes,
+            max_records=settings.server.request_max_records,
+            max_text_bytes=settings.server.request_max_bytes,
         )
         self.hooks = HookLoader.from_setting(settings.server.ingest_hooks_allowed)
         self.access = Access(log.catalog.tokens, log.runtime.clock.wall_ms, lambda: _fenced(log))

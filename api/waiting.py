@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import Future
@@ -50,6 +51,12 @@ class Bell:
                 self._calls.popleft()()
             except Exception:  # noqa: BLE001 - one bug must not leave the others waiting
                 _log.exception("a wake-up failed")
+
+
+def spread(seconds: float) -> float:
+    """A little longer, by chance: connections that came together and are too slow do not all end at one moment, when
+    everybody else would have to wait for them."""
+    return seconds * (1 + random.random() / 8)
 
 
 async def settled(bell: Bell, futures: Sequence[Future[AppendResult]], timeout_s: float) -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -77,6 +78,7 @@ def main(arguments: list[str]) -> int:
         return 2
     shape = machine()
     console.print(f"{shape['cores']} cores, {shape['memory_gib']} GiB, Python {shape['python']}, commit {commit()}\n")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ended from outside, services and folders go as well
     missed = []
     for name in names or BENCHES:
         neighbours = Neighbours()

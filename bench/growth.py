@@ -74,7 +74,7 @@ def run(*, full: bool = False, versions: int | None = None) -> Findings:
             "the tail cache is small, so that it is full from the start; by default memory grows by tail.cache.bytes",
             "the WAL is in the page cache after a kill -9; after a power loss its disk must be read as well",
             "Kafka's log is a model, not a broker: record batches v2 of the same records, 1,000 each, zstd level 3;"
-            " these orders compress better than those of DESIGN.md section 7, so only the ratio can be compared",
+            " how well orders compress depends on them, so only the ratio can be compared",
         ],
     )
     _show_versions(findings, _child("versions", old=old), old)

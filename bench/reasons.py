@@ -76,31 +76,10 @@ REASONS: dict[tuple[str, str], str] = {
         "committed (`pending.max.bytes`), the newest records (`tail.cache.bytes`). Kafka leaves its log to the page "
         "cache, which is not counted, and its heap is as large after the start as under load."
     ),
-    ("neighbours", "bodies of 100 MB: p99"): (
-        "{neighbours: bodies of 100 MB: 413} such bodies were sent in twelve seconds: attackers, service and client "
-        "share two cores, and moving that many bytes takes most of them. Of a body without a length the service takes "
-        "as much as is allowed before it knows, and afterwards it goes on to read, so that the sender sees the refusal."
-    ),
-    ("neighbours", "bodies of 100 MB: BrokenPipeError"): (
-        "After the refusal what is still sent is read for a while only; whoever has not looked for the answer by then "
-        "is cut."
-    ),
-    ("neighbours", "bodies of 100 MB: growth"): (
-        "A body without a length is gathered in a buffer that grows with it, and other memory that requests need "
-        "comes and goes between. All requests together stay within `request.memory.max.bytes`, of which this is "
-        "{neighbours: bodies of 100 MB: growth / request.memory.max.bytes}."
-    ),
-    ("neighbours", "bombs of 100 MB"): (
-        "It is unpacked up to `request.max.bytes` before it is known to be too large, in a thread, but on the same two "
-        "cores."
-    ),
     ("neighbours", "bombs within the limit: p99"): (
-        "63 MiB of JSON in a few kilobytes are unpacked and parsed, which is one call of the parser under "
-        "Python's lock, before the record in it is seen to be too large. Everybody waits for that call. Whoever lets "
-        "strangers send lowers `request.max.bytes`: the time goes with it."
-    ),
-    ("neighbours", "bombs within the limit: growth"): (
-        "The plain body and what the parser makes of it are there at the same time."
+        "63 MiB are unpacked before the record in them is seen to be too long, in a thread, but on the two cores that "
+        "attackers, client and service share. Each refusal comes a second late, so that "
+        "{neighbours: bombs within the limit: 413} were sent in all turns together."
     ),
 }
 """By benchmark and beginning of the figure's name; the longest one that fits is taken."""

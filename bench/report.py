@@ -164,7 +164,10 @@ def _about(result: Result) -> str:
     facts = f"Commit {result['commit']}; {shape}; {rounds} {'round' if rounds == 1 else 'rounds'}; {busy}."
     if result.get("quick"):
         facts += " **A quick run: it shows that the benchmark works, not how fast anything is.**"
-    return "\n".join([facts, *([""] if result["notes"] else []), *(f"- {note}" for note in result["notes"])])
+    notes = list(result["notes"])
+    if jars := result.get("settings", {}).get("jars_of_the_kafka_source"):  # not all are to be had in one version
+        notes.append(f"Spark's Kafka source is {', '.join(jars)}")
+    return "\n".join([facts, *([""] if notes else []), *(f"- {note}" for note in notes)])
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -13,6 +13,7 @@ from sluice.ingest.json_scan import LONG_NAME
 from sluice.ingest.json_text import check_count, check_names, check_utf8, parse
 from sluice.ingest.json_v2 import Milliseconds, Partition
 from sluice.ingest.limits import DEFAULT_LIMITS, IngestLimits
+from sluice.ingest.long_bodies import LONG, Elements, ListBody, decode_long
 from sluice.ingest.request import Decoded, assemble, bytes_column, partition_column, refuse_empty, timestamp_column
 
 
@@ -29,9 +30,12 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 _DECODER = msgspec.json.Decoder(_Body)
+BODY = ListBody("records", _DECODER, Elements.of(BinaryRecord))
 
 
 def decode(body: bytes, *, now_ms: int, limits: IngestLimits = DEFAULT_LIMITS) -> Decoded:
+    if len(body) > LONG:
+        return decode_long(body, BODY, columns_of, now_ms=now_ms, limits=limits)
     return columns_of(records_of(body, limits), now_ms, limits)
 
 

@@ -25,7 +25,7 @@ WHITE_SPACE = b" \t\n\r"
 LONG_NAME = 128 << 10
 
 _QUOTE = re.compile(rb'(?<!\\)"')
-_COLON = re.compile(rb"[ \t\n\r]*:")
+_SPACES = re.compile(rb"[ \t\n\r]{1,65536}+")
 
 _KINDS = np.zeros(256, np.int8)
 _KINDS[[ord("{"), ord("[")]] = 1
@@ -60,8 +60,8 @@ class Brackets(NamedTuple):
 class Scanner:
     """Finds the brackets outside strings, piece by piece; remembers depth, open string and open escape."""
 
-    def __init__(self) -> None:
-        self._depth = 0
+    def __init__(self, depth: int = 0) -> None:
+        self._depth = depth
         self._in_string = False
         self._escapes = _Escapes()
 
@@ -82,7 +82,7 @@ class Scanner:
         return Brackets(at[outside], steps, depths)
 
 
-def _pieces(text: bytes) -> Iterator[bytes]:
+def _pieces(text: bytes | memoryview) -> Iterator[bytes]:
     view = memoryview(text)
     return (bytes(view[start : start + PIECE]) for start in range(0, len(text), PIECE))
 
@@ -96,7 +96,7 @@ def count_openings(text: bytes, depth: int) -> int:
     return found
 
 
-def has_long_name(text: bytes) -> bool:
+def has_long_name(text: bytes | memoryview) -> bool:
     """Whether a member's name is longer than LONG_NAME: the parser would make a str of it only to complain."""
     half = LONG_NAME // 2
     # A string that long fills an aligned block of half its size; blocks without a quote are rare and looked at closely.
@@ -108,13 +108,20 @@ def has_long_name(text: bytes) -> bool:
         quotes = np.concatenate([opened, found])
         whole = len(quotes) & ~1
         ends = quotes[1:whole:2]
-        if any(_COLON.match(text, end + 1) for end in ends[ends - quotes[:whole:2] > LONG_NAME].tolist()):
+        if any(_is_name(text, end + 1) for end in ends[ends - quotes[:whole:2] > LONG_NAME].tolist()):
             return True
         opened, start = quotes[whole:], start + len(piece)
     return False
 
 
-def without_spacing(text: bytes) -> bytes:
+def _is_name(text: bytes | memoryview, end: int) -> bool:
+    """Whether a colon follows. Much white space is passed over step by step, so that others may work meanwhile."""
+    while spaces := _SPACES.match(text, end):
+        end = spaces.end()
+    return text[end : end + 1] == b":"
+
+
+def without_spacing(text: bytes | memoryview) -> bytes:
     """Valid JSON without white space outside strings."""
     escapes, inside, kept = _Escapes(), 0, io.BytesIO()
     for piece in _pieces(text):

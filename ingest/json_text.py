@@ -34,7 +34,7 @@ _SCHEMA_FIELDS = frozenset(
 ) | {"subject", "subject_name_strategy"}
 
 
-def parse(decoder: msgspec.json.Decoder[T], text: bytes | msgspec.Raw, place: str = "") -> T:
+def parse(decoder: msgspec.json.Decoder[T], text: bytes | memoryview | msgspec.Raw, place: str = "") -> T:
     """Decodes, or raises InvalidRequest with the field below `place` and the rule it broke."""
     try:
         return decoder.decode(text)
@@ -81,9 +81,9 @@ def inside(place: str, error: InvalidRequest) -> InvalidRequest:
     return InvalidRequest(f"{field}: {rule}", field=field)
 
 
-def check_utf8(text: bytes) -> None:
+def check_utf8(text: bytes | memoryview) -> None:
     """The parser skips raw values without looking at their characters. Nothing is copied here."""
-    if text.isascii():
+    if isinstance(text, bytes) and text.isascii():
         return
     ends = pa.py_buffer(np.array([0, len(text)], np.int32))
     try:
@@ -92,7 +92,7 @@ def check_utf8(text: bytes) -> None:
         raise InvalidRequest("body: must be UTF-8", field="body") from None
 
 
-def check_names(text: bytes) -> None:
+def check_names(text: bytes | memoryview) -> None:
     if has_long_name(text):
         raise InvalidRequest(f"body: names of members must not be longer than {LONG_NAME} bytes", field="body")
 
@@ -112,12 +112,15 @@ def depth_error(field: str, limit: int) -> InvalidRequest:
     return InvalidRequest(f"{field}: must not be nested deeper than {limit}", field=field)
 
 
-def compact(text: bytes) -> bytes:
+def compact(given: bytes | msgspec.Raw) -> bytes:
     """Valid JSON without white space outside strings; digits, escapes and the order of members stay."""
+    if len(given) >= SHORT:
+        # The expression below keeps a list of all that it found, which is much for a long text, as is a copy of that.
+        return without_spacing(memoryview(given))
+    text = bytes(given)
     if text[:1] not in (b"{", b"[") or not any(space in text for space in (b" ", b"\n", b"\t", b"\r")):
         return text.strip(WHITE_SPACE)
-    # The expression keeps a list of all that it found, which is much for a long text.
-    return _SPACING.sub(_keep_string, text) if len(text) < SHORT else without_spacing(text)
+    return _SPACING.sub(_keep_string, text)
 
 
 def _keep_string(match: re.Match[bytes]) -> bytes:

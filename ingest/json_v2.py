@@ -6,7 +6,7 @@
 - `key` likewise, without white space outside strings. null, or no key: a null key.
 - `timestamp` is a whole number of milliseconds from 0 to the year 9999; null, or none: the time of receipt.
 - `partition` is a whole number from 0; `headers` as in `headers.py`.
-- Unknown members are refused. Of a member given twice the last counts.
+- Unknown members are refused. Of a member given twice the last counts, but `records` of a long body are given once.
 - Valid JSON means RFC 8259 in UTF-8, no NaN, no lone surrogate in an escape, nesting up to `max_depth`.
 
 Key and value are never parsed into Python objects: the parser checks them while it skips them.
@@ -24,6 +24,7 @@ from sluice.ingest.headers import ABSENT, header_column
 from sluice.ingest.json_scan import LONG_NAME, too_deep
 from sluice.ingest.json_text import check_count, check_depth, check_names, check_utf8, compact, depth_error, parse
 from sluice.ingest.limits import DEFAULT_LIMITS, IngestLimits
+from sluice.ingest.long_bodies import LONG, Elements, ListBody, decode_long
 from sluice.ingest.request import (
     MAX_PARTITION,
     Bools,
@@ -59,9 +60,12 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 _DECODER = msgspec.json.Decoder(_Body)
+BODY = ListBody("records", _DECODER, Elements.of(JsonRecord))
 
 
 def decode(body: bytes, *, now_ms: int, limits: IngestLimits = DEFAULT_LIMITS) -> Decoded:
+    if len(body) > LONG:
+        return decode_long(body, BODY, columns_of, now_ms=now_ms, limits=limits)
     return columns_of(records_of(body, limits), now_ms, limits)
 
 
@@ -97,11 +101,11 @@ def _key_column(texts: list[msgspec.Raw], max_depth: int) -> pa.Array:
     if texts.count(ABSENT) == len(texts):
         return pa.nulls(len(texts), pa.binary())
     if _few_and_short(texts):
-        return _few([compact(bytes(text)) for text in texts], max_depth, "key")
+        return _few([compact(text) for text in texts], max_depth, "key")
     data, lengths = b"".join(texts), _lengths(texts)
     if any(space in data for space in (b" ", b"\n", b"\t", b"\r")):
         data = b""  # not needed any more, and it may be large
-        keys = [compact(bytes(text)) for text in texts]
+        keys = [compact(text) for text in texts]
         data, lengths = b"".join(keys), _lengths(keys)
     return _column(data, lengths, max_depth, "key")
 

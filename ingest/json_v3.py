@@ -10,16 +10,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Generic, TypeVar
 
 import msgspec
 
 from sluice.ingest.headers import ABSENT, Row, headers_of, row_column
+from sluice.ingest.json_scan import PIECE
 from sluice.ingest.json_text import check_count, check_depth, check_names, check_utf8, compact, inside, parse
 from sluice.ingest.json_v2 import Milliseconds, Partition
 from sluice.ingest.limits import DEFAULT_LIMITS, IngestLimits
+from sluice.ingest.long_bodies import LONG, Elements, ListBody, pieces_of
 from sluice.ingest.request import (
     Decoded,
     Failure,
@@ -74,6 +76,8 @@ _ENTRY = msgspec.json.Decoder(Entry)
 _ENTRIES: msgspec.json.Decoder[_Entries[Entry]] = msgspec.json.Decoder(_Entries[Entry])
 _ENTRY_IDS: msgspec.json.Decoder[_Entries[_EntryId]] = msgspec.json.Decoder(_Entries[_EntryId])
 _ENTRY_TEXTS: msgspec.json.Decoder[_Entries[msgspec.Raw]] = msgspec.json.Decoder(_Entries[msgspec.Raw])
+_BODY = ListBody("entries", _ENTRIES, Elements.of(Entry))
+_IDS, _TEXTS = Elements.of(_EntryId), Elements.of(msgspec.Raw)
 _BYTES: msgspec.json.Decoder[bytes | None] = msgspec.json.Decoder(bytes | None)
 _STRING: msgspec.json.Decoder[str | None] = msgspec.json.Decoder(str | None)
 
@@ -102,30 +106,47 @@ def decode_records(objects: Sequence[bytes], *, now_ms: int, limits: IngestLimit
 
 def decode_batch(body: bytes, *, now_ms: int, limits: IngestLimits = DEFAULT_LIMITS) -> tuple[list[str], PartlyDecoded]:
     """`{"entries": [{"id", …record}]}`: the ids in order, and what became of each entry."""
+    ids: list[str] = []
+    entries = _long(body, ids, limits) if len(body) > LONG else _short(body, ids, limits)
+    partly = _columns(entries, now_ms, limits, lambda index: f"entries[{index}]")
+    refuse_empty(len(ids), "entries")
+    _refuse_repeats(ids)
+    return ids, partly
+
+
+def _short(body: bytes, ids: list[str], limits: IngestLimits) -> Iterator[Record | SluiceError]:
     check_utf8(body)
     check_names(body)
     check_count(body, limits.max_entries, "entries")
-    entries: Sequence[Record | SluiceError]
     try:
-        whole = parse(_ENTRIES, body).entries
-        ids, entries = [entry.id for entry in whole], whole
+        entries = parse(_ENTRIES, body).entries
     except InvalidRequest:
-        ids, entries = _decode_one_by_one(body)
-    refuse_empty(len(ids), "entries")
-    _refuse_repeats(ids)
-    return ids, _columns(entries, now_ms, limits, lambda index: f"entries[{index}]")
+        # The ids first: they prove that every entry is an object, and objects have been counted.
+        ids += [entry.id for entry in parse(_ENTRY_IDS, body).entries]
+        yield from _one_by_one(parse(_ENTRY_TEXTS, body).entries, 0)
+    else:
+        ids += [entry.id for entry in entries]
+        yield from entries
 
 
-def _decode_one_by_one(body: bytes) -> tuple[list[str], Sequence[Record | SluiceError]]:
-    # The ids first: they prove that every entry is an object, and objects have been counted.
-    ids = [entry.id for entry in parse(_ENTRY_IDS, body).entries]
-    entries: list[Record | SluiceError] = []
-    for index, text in enumerate(parse(_ENTRY_TEXTS, body).entries):
+def _long(body: bytes, ids: list[str], limits: IngestLimits, size: int = PIECE) -> Iterator[Record | SluiceError]:
+    for piece in pieces_of(body, _BODY, most=limits.max_entries, longest=limits.max_text_bytes, size=size):
         try:
-            entries.append(parse(_ENTRY, text, f"entries[{index}]"))
+            entries = piece.parsed(_BODY.elements) if piece.guessed is None else piece.guessed
+        except InvalidRequest:
+            ids += [entry.id for entry in piece.parsed(_IDS)]
+            yield from _one_by_one(piece.parsed(_TEXTS), piece.first)
+        else:
+            ids += [entry.id for entry in entries]
+            yield from entries
+
+
+def _one_by_one(texts: Sequence[msgspec.Raw], first: int) -> Iterator[Record | SluiceError]:
+    for index, text in enumerate(texts, first):
+        try:
+            yield parse(_ENTRY, text, f"entries[{index}]")
         except InvalidRequest as error:
-            entries.append(error)
-    return ids, entries
+            yield error.with_traceback(None)  # which would keep the text
 
 
 def _refuse_repeats(ids: Sequence[str]) -> None:
@@ -161,6 +182,10 @@ def _columns(
             timestamp = record.timestamp
             if isinstance(timestamp, datetime):
                 record.timestamp = _ms(timestamp)
+            record.headers = ABSENT  # what is left of the record must not keep the text around it
+            for part in (record.key, record.value):
+                if part is not None:
+                    part.data = ABSENT
         except InvalidRequest as error:
             failures.append(Failure(index, inside(place(index), error)))
             continue

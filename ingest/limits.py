@@ -30,6 +30,9 @@ class IngestLimits:
     """Headers of one JSON request, all records together."""
     max_object_bytes: int = 8 * MIB
     """JSON text of one record in a v3 stream: what the splitter holds back at most."""
+    max_text_bytes: int = 64 * MIB
+    """JSON text of one record of a long body, with the white space in front of it: it is parsed by one call, during
+    which nobody else's work goes on. The API lowers it to what the topic could take."""
 
 
 DEFAULT_LIMITS = IngestLimits()

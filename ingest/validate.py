@@ -1,4 +1,4 @@
-"""What a batch must be before it may take an offset (SEMANTICS.md section 1, R-12). Pure and columnar.
+"""What a batch must be before it may take an offset (R-12). Pure and columnar.
 
 A batch is refused whole; the error lists every bad record by its index.
 """

@@ -1,4 +1,4 @@
-"""Key compaction: the last record of each key, one plan per partition (SEMANTICS.md section 11, I-8, R-7).
+"""Key compaction: the last record of each key, one plan per partition (I-8, R-7).
 
 What is small the driver does by itself, as the service would; everything else is done by Spark, whatever its size.
 """

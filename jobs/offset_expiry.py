@@ -1,4 +1,4 @@
-"""Offset expiry: the group coordinator's rule, now (SEMANTICS.md section 7).
+"""Offset expiry: the group coordinator's rule, now.
 
 The service applies it by itself every `offsets.retention.check.interval.ms`. The plan is made from what storage holds;
 the coordinator decides again when it is asked, because members may have come back meanwhile.

@@ -1,4 +1,4 @@
-"""Retention: whole segments by log start, size and age, one plan per partition (SEMANTICS.md section 10, R-10).
+"""Retention: whole segments by log start, size and age, one plan per partition (R-10).
 
 The service does the same by itself every `retention.check.interval.ms`; the job is for clusters that are not served,
 for a run right now, and for a look at what would go.

@@ -16,7 +16,7 @@ def put_version(store: Store, path: str, data: bytes, *, sync: bool = False) -> 
         store.put_if_absent(path, data, sync=sync)
         return None
     except StoreConflict:
-        # Clients of object stores retry by themselves: "exists" may be our own first try (STORAGE.md 1.6).
+        # Clients of object stores retry by themselves: "exists" may be our own first try.
         winner = _read_back(store, path)
     except StorageError as error:
         try:

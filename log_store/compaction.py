@@ -1,4 +1,4 @@
-"""What a key compaction cleans, and when it is due (SEMANTICS.md section 11). Pure: time is an argument.
+"""What a key compaction cleans, and when it is due. Pure: time is an argument.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Deleting records on request: Kafka's rules for where the log start may move (SEMANTICS.md section 10)."""
+"""Deleting records on request: Kafka's rules for where the log start may move."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads of one partition as clients ask for them: fetch, scan, offsets by time (SEMANTICS.md sections 4 and 5)."""
+"""Reads of one partition as clients ask for them: fetch, scan, offsets by time."""
 
 from __future__ import annotations
 

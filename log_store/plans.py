@@ -59,7 +59,7 @@ class Plan:
     """Of a mirror: where segments of the source begin in what is added (R-10)."""
     empties_log: bool = False
     """Retention takes the active segment too: refused once records were appended to it, else a new one begins at the
-    log end (SEMANTICS.md section 10)."""
+    log end."""
 
 
 def check_plan(state: PartitionState, plan: Plan) -> list[DataFile]:

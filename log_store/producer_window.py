@@ -1,6 +1,6 @@
 """The window of one producer in one partition, and the rules that judge a batch against it.
 
-Partition mode is Kafka's, rule by rule (SEMANTICS.md section 2). Topic mode is R-9's, as far as a single
+Partition mode is Kafka's, rule by rule. Topic mode is R-9's, as far as a single
 partition can judge it.
 """
 
@@ -74,7 +74,7 @@ def validate(stamp: ProducerStamp, count: int) -> None:
 
 
 def check_batch(window: ProducerWindow, stamp: ProducerStamp, count: int, now_ms: int) -> WindowEntry | None:
-    """Kafka's rules for one partition (SEMANTICS.md section 2); the epoch is known not to be lower."""
+    """Kafka's rules for one partition; the epoch is known not to be lower."""
     if stamp.epoch > window.epoch:
         if stamp.sequence != 0:
             raise out_of_order(stamp, expected=0, idle_ms=now_ms - window.last_ms)

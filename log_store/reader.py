@@ -112,7 +112,7 @@ def take(batches: Iterator[pa.RecordBatch], start: int, end: int, max_records: i
             taken.append(batch.slice(0, count))
             records += count
             size += int(sizes[count - 1])
-        if count < batch.num_rows or records >= max_records or size >= max_bytes:
+        if count < batch.num_rows or records >= max_records or size > max_bytes:  # an empty record fits even then
             return Rows(taken, _after(taken, start))
     return Rows(taken, end)
 

@@ -1,4 +1,4 @@
-"""Which segments of a partition are past their time or their room: a pure decision (SEMANTICS.md section 10).
+"""Which segments of a partition are past their time or their room: a pure decision.
 
 Whole segments (R-10), oldest first, and each rule stops at the first that stays: first what lies below the log start,
 then what is too much, then what is too old. The same decision serves the service itself, the job and its dry run.

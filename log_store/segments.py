@@ -1,4 +1,4 @@
-"""When a segment ends (SEMANTICS.md section 10, R-10).
+"""When a segment ends (R-10).
 
 A segment is the offset range between two rolls. The rolls are decided at append, by what is known about the
 active segment and the next batch; merges, retention and compaction take them as given.

@@ -1,7 +1,7 @@
 """Load a partition from storage and follow it version by version: shared by leader, readers and Spark executors.
 
 Opening reads the newest pair of state snapshot and Delta checkpoint, then GETs n+1, n+2, … until there is none. A
-listing never decides where the log ends, because it is no snapshot while files are being added (STORAGE.md 1.7); on an
+listing never decides where the log ends, because it is no snapshot while files are being added; on an
 object store it only tells which versions can be fetched side by side.
 """
 

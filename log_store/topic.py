@@ -306,7 +306,7 @@ def _changed_list(key: ConfigKey, current: object | None, change: ConfigChange) 
 
 # --- codecs ------------------------------------------------------------------------------------
 
-# zstd 1 makes smaller and faster files than 3 on our records (DESIGN.md section 7); gzip 6 is zlib's own default,
+# zstd 1 makes smaller and faster files than 3 on our records; gzip 6 is zlib's own default,
 # where Arrow would take 9; "lz4" is what pyarrow calls Parquet's LZ4_RAW.
 _CODECS: dict[str, tuple[str, int | None]] = {
     "producer": ("zstd", 1),

@@ -40,7 +40,7 @@ ZOMBIE_VERSIONS = _count(100, 300)
 CORRUPTIONS = _count(20, 200)
 """Random damages done to commit files, WAL entries and Parquet files."""
 
-HYPOTHESIS_EXAMPLES = _count(40, 1_000)
+HYPOTHESIS_EXAMPLES = _count(30, 1_000)
 """Examples of one property."""
 
 STATEFUL_STEPS = _count(30, 100)
@@ -67,10 +67,10 @@ HOSTILE_HEADERS = _count(500, 3_000)
 HOSTILE_CONNECTIONS = _count(300, 3_000, 10_000)
 """Small requests, right and wrong, on connections that behave badly."""
 
-OPENAPI_EXAMPLES = _count(6, 100)
+OPENAPI_EXAMPLES = _count(4, 100)
 """Generated requests for each operation of the OpenAPI document."""
 
-GROUP_RUNS = _count(100, 1_000)
+GROUP_RUNS = _count(60, 1_000)
 """Runs of the consumer group machine with its simulated clients."""
 
 GROUP_CHANGES = _count(30, 1_000)
@@ -97,7 +97,7 @@ BUCKET_DRIVER_KILLS = _count(2, 10)
 DRIVER_KILLS = _count(2, 10)
 """Drivers of consumer jobs in a group killed with kill -9."""
 
-JOB_KILLS = _count(15, 600)
+JOB_KILLS = _count(12, 600)
 """Kills of a maintenance job with kill -9, between any two of its writes."""
 
 SINK_DRIVER_KILLS = _count(2, 10)
@@ -109,7 +109,7 @@ COMPACTION_KILLS = _count(4, 100)
 JOB_RACES = _count(3, 100)
 """Rounds of retention and deep merge against a producer that never rests."""
 
-COMPACTION_RUNS = _count(25, 400)
+COMPACTION_RUNS = _count(15, 400)
 """Runs of a log that is cleaned again and again, against a model."""
 
 RETENTION_RACE_S = _count(6, 30, 600)

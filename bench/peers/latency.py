@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from bench.data import VALUE_BYTES
@@ -12,7 +14,7 @@ from bench.peers.bodies import payload_file, single_records
 from bench.peers.findings import KAFKA, SLUICE, PeerFindings
 from bench.peers.jars import KAFKA_VERSION
 from bench.peers.kafka import Broker, broker
-from bench.peers.servers import settle
+from bench.peers.servers import in_turns, settle
 from bench.peers.service import Service, service
 from bench.peers.sizes import PARTITIONS, Sizes
 
@@ -48,13 +50,14 @@ def run(sizes: Sizes) -> PeerFindings:
         for server in servers.values():
             server.load(single_records(), 1.0, acks="all", rate=rate)
         everyone = [kafka.server, *(server.server for server in servers.values())]
-        for _ in range(sizes.rounds):
-            for acks in ACKS:
-                settle(*everyone)
-                _keep(found, KAFKA, f"Kafka, acks={acks}", _theirs(kafka, payload, acks, sizes))
-                for name, server in servers.items():
-                    settle(*everyone)
-                    _keep(found, SLUICE, f"Sluice, acks={acks}, {name}", _ours(server, acks, sizes))
+        runs: dict[tuple[str, str], Callable[[], tuple[float, ...]]] = {}
+        for acks in ACKS:
+            runs[KAFKA, f"Kafka, acks={acks}"] = partial(_theirs, kafka, payload, acks, sizes)
+            for name, server in servers.items():
+                runs[SLUICE, f"Sluice, acks={acks}, {name}"] = partial(_ours, server, acks, sizes)
+        for key, one in in_turns(runs, sizes.rounds):
+            settle(*everyone)
+            _keep(found, *key, one())
     for share in SHARES:
         for (side, what), rounds in found.items():
             if what.endswith(f": {share}"):

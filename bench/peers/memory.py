@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from bench.data import VALUE_BYTES
@@ -12,6 +13,7 @@ from bench.peers.bodies import large_bodies, payload_file
 from bench.peers.findings import KAFKA, SLUICE, PeerFindings
 from bench.peers.jars import KAFKA_VERSION
 from bench.peers.kafka import broker
+from bench.peers.servers import in_turns
 from bench.peers.service import service
 from bench.peers.sizes import PARTITIONS, Sizes
 
@@ -34,11 +36,10 @@ def run(sizes: Sizes) -> PeerFindings:
     with ExitStack() as stack:
         folder = stack.enter_context(scratch())
         payload = payload_file(folder / "payload")
-        for _ in range(sizes.rounds):
-            for side, (idle, peak) in ((KAFKA, _theirs(folder, payload, sizes)), (SLUICE, _ours(folder, sizes))):
-                name = side.capitalize()
-                found.setdefault((side, f"{name}, {IDLE}"), []).append(idle)
-                found.setdefault((side, f"{name}, {PEAK}"), []).append(peak)
+        runs = {KAFKA: partial(_theirs, folder, payload, sizes), SLUICE: partial(_ours, folder, sizes)}
+        for side, one in in_turns(runs, sizes.rounds):
+            for moment, size in zip((IDLE, PEAK), one(), strict=True):
+                found.setdefault((side, f"{side.capitalize()}, {moment}"), []).append(size)
     for (side, what), rounds in found.items():
         findings.add(side, what, "MiB", rounds)
     for moment in (IDLE, PEAK):

@@ -10,8 +10,9 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from bench.figures import REPOSITORY
 from bench.harness import Neighbours
@@ -22,6 +23,9 @@ LOOK_S = 0.005
 SETTLE_S, SETTLE_LOOK_S, IDLE_CORES = 10.0, 0.4, 0.15
 PORTS = range(20_000, 32_000)
 MIB = 1 << 20
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class Server:
@@ -83,6 +87,12 @@ class Server:
     @property
     def peak_mib(self) -> float:
         return memory_mib(Path(f"/proc/{self.pid}/status").read_text(), "VmHWM")
+
+
+def in_turns(runs: dict[K, V], rounds: int) -> Iterator[tuple[K, V]]:
+    """Each once a round, every second round backwards: nobody is always the first after somebody else's work."""
+    for number in range(rounds):
+        yield from reversed(runs.items()) if number % 2 else runs.items()
 
 
 def settle(*servers: Server) -> None:

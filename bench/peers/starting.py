@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from pathlib import Path
 
 from bench.harness import scratch
 from bench.peers.findings import KAFKA, SLUICE, PeerFindings
 from bench.peers.jars import KAFKA_VERSION
 from bench.peers.kafka import Broker
+from bench.peers.servers import in_turns
 from bench.peers.service import TOPIC, Service
 from bench.peers.sizes import Sizes
 
@@ -25,18 +28,15 @@ def run(sizes: Sizes) -> PeerFindings:
         ],
     )
     times: dict[str, list[float]] = {OURS: [], THEIRS: []}
+    kinds: dict[str, Callable[[Path], Broker | Service]] = {THEIRS: Broker, OURS: Service}
     with scratch() as folder:
-        for _ in range(sizes.rounds):
-            kafka, ours = Broker(folder / "kafka"), Service(folder / "root")
+        for who, kind in in_turns(kinds, sizes.rounds):
+            one = kind(folder / "data")
             try:
-                times[THEIRS].append(kafka.start(TOPIC))
-                kafka.server.stop()
-                times[OURS].append(ours.start(TOPIC))
+                times[who].append(one.start(TOPIC))
             finally:
-                kafka.server.stop()
-                ours.server.stop()
-            shutil.rmtree(folder / "kafka")
-            shutil.rmtree(folder / "root")
+                one.server.stop()
+            shutil.rmtree(folder / "data")
     findings.add(KAFKA, THEIRS, "s", times[THEIRS])
     findings.add(SLUICE, OURS, "s", times[OURS])
     findings.compare("Sluice / Kafka, start to first ack", OURS, THEIRS)

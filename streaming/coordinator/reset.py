@@ -1,4 +1,4 @@
-"""Where a reset puts a group: Kafka's eight scenarios as pure rules (SEMANTICS.md section 8)."""
+"""Where a reset puts a group: Kafka's eight scenarios as pure rules."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def browser() -> Iterator[Browser]:
     """Of one module: as long as Playwright runs, nothing else can use asyncio in this thread."""
     path = chromium()
     if path is None:
-        pytest.skip("no Chromium was found: run `make browser`, or set CHROMIUM to its path")
+        pytest.skip("no Chromium was found: run `make test-tools`, or set CHROMIUM to its path")
     with sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield found

@@ -167,7 +167,7 @@ def test_a_claim_ends_neither_early_nor_late(jump: int) -> None:
         claim()
 
 
-@pytest.mark.skipif(FAKETIME is None, reason="libfaketime is not installed (apt-get install faketime)")
+@pytest.mark.skipif(FAKETIME is None, reason="libfaketime was not found: run `make test-tools`")
 @pytest.mark.parametrize("jumps", [JUMPS, JUMPS[::-1]])
 def test_a_real_process_whose_clock_jumps(tmp_root: Path, tmp_path: Path, jumps: list[int]) -> None:
     """The same in a service of its own: dense offsets, monotone append times, one leader, nothing deleted."""

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from sluice.api.gentle_close import LINGER_BYTES
+from sluice.api.gentle_close import DISCARD_RATE, LINGER_BYTES
 from tests.http.checks import V3
 from tests.http.raw import WAIT_S, Raw, connected, refusal_of
 from tests.support.server import Server
@@ -67,3 +67,21 @@ def test_who_never_stops_is_cut(server: Server) -> None:
         raw.send(head("Transfer-Encoding: chunked"))
         with pytest.raises(ConnectionError):
             send_for_ever(raw)
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_what_nobody_wants_is_read_slowly(server: Server, closes: bool) -> None:
+    """Both ways in which a refused body is read on: to its end, and until the connection is closed."""
+    size, turns = (24 << 20, 1) if closes else (1 << 20, 12)  # the latter is as much as a request may have here
+    held_by_sockets = 8 << 20 if closes else 0
+    begun = time.monotonic()
+    for _ in range(turns):
+        with connected(server.url) as raw:
+            raw.send(head(f"Content-Length: {size}").replace(b"application/json", b"text/nonsense"))
+            status, headers, _ = raw.answer()
+            assert (status, headers.get("connection")) == (415, "close" if closes else None)
+            raw.send(b" " * size)  # behind its refusal
+            if not closes:
+                raw.send(b"GET /healthz HTTP/1.1\r\nHost: here\r\n\r\n")
+                assert raw.answer()[0] == 200
+    assert time.monotonic() - begun > (turns * size - held_by_sockets) / DISCARD_RATE / 2

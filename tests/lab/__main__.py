@@ -38,19 +38,27 @@ def main(arguments: list[str]) -> int:
     seed = random.SystemRandom().randrange(1 << 31) if options.seed is None else options.seed
     folder = Path(tempfile.mkdtemp(prefix="sluice-lab-"))
     wish = Wish(seed, seconds, sites, folder, spark=not options.no_spark, keep=options.keep)
-    report = torture(wish, lambda line: print(line, flush=True))
-    print(report.text())
-    if options.report is not None:
-        report.write(options.report)
-    if report.anomalies or options.keep:
-        print(f"\nhistories and logs are in {folder}")
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
-    print(f"the same again: python -m tests.lab torture --seconds {seconds:g} --seed {seed} --sites {options.sites}")
+    again = f"python -m tests.lab torture --seconds {seconds:g} --seed {seed} --sites {options.sites}"
+    keep = options.keep
+    try:
+        report = torture(wish, lambda line: print(line, flush=True))
+        print(report.text())
+        if options.report is not None:
+            report.write(options.report)
+        keep = keep or bool(report.anomalies)
+    except Exception:
+        keep = True
+        raise
+    finally:
+        if keep:
+            print(f"\nhistories and logs are in {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    print(f"the same again: {again}{' --no-spark' if options.no_spark else ''}")
     return 1 if report.anomalies else 0
 
 
 if __name__ == "__main__":
-    # Whoever ends it ends what it started: services, jobs, an S3 server. A Spark driver at work may outlive it.
+    # Whoever ends it ends what it started: services, clients, their jobs and Spark drivers, an S3 server.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main(sys.argv[1:]))

@@ -3,22 +3,27 @@
     python -m tests.lab.nursery
 
 Takes lines `{"run": "service" or "clients", "spec": …, "environment": …, "out": …, "errors": …}` on standard input and
-answers each with a process id. When its standard input ends, for example because the lab was killed, so do all of them.
+answers each with a process id. When its standard input ends, for example because the lab was killed, so do all of them,
+and whatever they have started: jobs and Spark drivers have sessions of their own, and some of them may be stopped.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import select
 import signal
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 class Child:
@@ -82,7 +87,8 @@ class Nursery:
 
 
 def _become(wanted: Mapping[str, Any]) -> int:
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
     for path, number, flags in ((wanted["out"], 1, os.O_TRUNC), (wanted["errors"], 2, os.O_APPEND)):
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | flags, 0o644)
         os.dup2(fd, number)
@@ -98,13 +104,37 @@ def _become(wanted: Mapping[str, Any]) -> int:
     return 0
 
 
+def adopt() -> None:
+    """From now on a process below this one that loses its parent becomes a child of this one."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them here
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def end_all() -> None:
+    """Kill the children until there are none: those of a child come up when it is gone."""
+    while pids := Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        time.sleep(0.01)
+
+
 def main() -> None:
     from tests.lab import clients, service
 
     clients.load()
     service.load()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them here
-    children: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):  # they may come to all at once, and the lab's own end is enough
+        signal.signal(number, signal.SIG_IGN)
+    adopt()
+    try:
+        _serve()
+    finally:
+        end_all()
+
+
+def _serve() -> None:
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
@@ -118,11 +148,7 @@ def main() -> None:
                 sys.stderr.flush()
                 os.write(1, f"\nexit code {code}\n".encode())
                 os._exit(code)
-        children.append(pid)
         print(pid, flush=True)
-    for pid in children:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ class Row:
 
 
 class CompactedLog(RuleBasedStateMachine):
-    """The model keeps plain rows and applies the text of SEMANTICS.md section 11 to them, one by one."""
+    """The model keeps plain rows and applies Kafka's rules to them, one by one."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -6,11 +6,16 @@ import base64
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.ingest import binary_v2, json_v2, json_v3
 from sluice.ingest.json_scan import ObjectSplitter, count_openings, too_deep
+from sluice.ingest.limits import IngestLimits
+from sluice.ingest.long_bodies import decode_long
+from sluice.ingest.request import Decoded
+from sluice.log_store.errors import ClientError
 from sluice.log_store.records import MAX_TIMESTAMP_MS
 from tests.support.bodies import NOW_MS, same
 
@@ -36,6 +41,26 @@ def spelled(draw: st.DrawFn, value: Any) -> str:
         body = json.dumps(value, ensure_ascii=draw(st.booleans()))
     return pad[0] + body + pad[1]
 
+
+DAMAGES = [
+    b"",
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b",",
+    b'"',
+    b"\\",
+    b":",
+    b" ",
+    b"1",
+    b"{}",
+    b"},{",
+    b"]}",
+    b"],[",
+    b'","',
+    b"\xff",
+]
 
 headers = st.none() | st.lists(st.tuples(texts, st.none() | st.binary(max_size=8)), max_size=3)
 
@@ -87,14 +112,37 @@ def _without_spacing(text: str) -> str:
     return "".join(kept)
 
 
-@given(st.lists(json_records(), min_size=1, max_size=40))
-def test_v2_json_keeps_text(records: list[tuple[str, dict[str, Any], int | None]]) -> None:
-    body = '{"records":[' + ",".join(text for text, _, _ in records) + "]}"
-    result = json_v2.decode(body.encode(), now_ms=NOW_MS)
-    assert same(result.batch, [row for _, row, _ in records])
-    partitions = [-1 if partition is None else partition for _, _, partition in records]
-    explicit = result.explicit_partitions
-    assert (set(partitions) == {-1}) if explicit is None else (explicit.tolist() == partitions)
+@given(st.lists(json_records(), min_size=1, max_size=40), spaces, st.integers(1, 200))
+def test_v2_json_keeps_text(records: list[tuple[str, dict[str, Any], int | None]], space: str, size: int) -> None:
+    body = (space + '{"records":[' + f"{space},".join(text for text, _, _ in records) + f"{space}]}}").encode()
+    whole = json_v2.decode(body, now_ms=NOW_MS)
+    for result in (whole, in_pieces(body, size)):
+        assert same(result.batch, [row for _, row, _ in records])
+        partitions = [-1 if partition is None else partition for _, _, partition in records]
+        explicit = result.explicit_partitions
+        assert (set(partitions) == {-1}) if explicit is None else (explicit.tolist() == partitions)
+
+
+def in_pieces(body: bytes, size: int) -> Decoded:
+    """As if it were long."""
+    return decode_long(body, json_v2.BODY, json_v2.columns_of, now_ms=NOW_MS, limits=IngestLimits(), size=size)
+
+
+@given(st.lists(json_records(), min_size=1, max_size=8), st.integers(1, 40), st.data())
+def test_a_damaged_body_is_refused_in_pieces_just_when_it_is_as_a_whole(
+    records: list[tuple[str, dict[str, Any], int | None]], size: int, data: st.DataObject
+) -> None:
+    body = ('{"records":[' + ",".join(text for text, _, _ in records) + "]}").encode()
+    start = data.draw(st.integers(0, len(body)))
+    end = data.draw(st.integers(start, min(len(body), start + 4)))
+    body = body[:start] + data.draw(st.sampled_from(DAMAGES)) + body[end:]
+    try:
+        whole = json_v2.decode(body, now_ms=NOW_MS)
+    except ClientError:
+        with pytest.raises(ClientError):
+            in_pieces(body, size)
+        return
+    assert in_pieces(body, size).batch.equals(whole.batch)
 
 
 @given(st.lists(st.tuples(st.none() | st.binary(), st.none() | st.binary(), headers), min_size=1, max_size=30))

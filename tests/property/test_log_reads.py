@@ -1,4 +1,4 @@
-"""Any read gives the same answer with a tail cache of any size, and the one that a list would give (SEMANTICS 4, 5)."""
+"""Any read gives the same answer with a tail cache of any size, and the one that a list would give."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def naive(rows: Rows, start: int, end: int, offset: int, records: int, size: int
 @settings(max_examples=min(200, counts.HYPOTHESIS_EXAMPLES))
 @given(BATCHES, st.data())
 def test_cached_or_not_the_answer_is_the_same(batches: list[list[tuple[int, int]]], data: st.DataObject) -> None:
-    """SEMANTICS 4 and 5; the cache is a shortcut, never another truth."""
+    """The cache is a shortcut, never another truth."""
     flat = [record for batch in batches for record in batch]
     end = len(flat)
     start = data.draw(st.integers(0, end))

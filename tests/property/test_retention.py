@@ -1,4 +1,4 @@
-"""Retention against a naive model of Kafka's rule, segment by segment (SEMANTICS.md section 10, R-10)."""
+"""Retention against a naive model of Kafka's rule, segment by segment (R-10)."""
 
 from __future__ import annotations
 

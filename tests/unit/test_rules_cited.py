@@ -21,7 +21,7 @@ def cited() -> set[str]:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_test_cites_the_rule(rule: str, cited: set[str]) -> None:
-    assert rule in cited, f"no test under tests/ cites {rule} of DESIGN.md section 3"
+    assert rule in cited, f"no test under tests/ cites {rule} of docs/protocol.md"
 
 
 def test_no_test_cites_a_rule_that_does_not_exist(cited: set[str]) -> None:

@@ -9,6 +9,9 @@ from sluice.api.gentle_close import GentleTransport
 
 
 class Closing(asyncio.Protocol):
+    def __init__(self) -> None:
+        self.lost = asyncio.Event()
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         gentle = GentleTransport(cast("asyncio.Transport", transport), self, lambda: True)
         gentle.write(b"answer")
@@ -17,16 +20,21 @@ class Closing(asyncio.Protocol):
         gentle.write(b"of an earlier request, too late")
         gentle.close()
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.set()
+
 
 def test_nothing_is_written_after_the_end() -> None:
     async def talk() -> bytes:
-        server = await asyncio.get_running_loop().create_server(Closing, "127.0.0.1", 0)
-        async with server:
+        closing = Closing()
+        server = await asyncio.get_running_loop().create_server(lambda: closing, "127.0.0.1", 0)
+        async with server, asyncio.timeout(20):
             reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
             writer.write(b"x" * 100_000)
-            found = await asyncio.wait_for(reader.read(), 20)
+            found = await reader.read()
             writer.close()
             await writer.wait_closed()
+            await closing.lost.wait()
         return found
 
     assert asyncio.run(talk()) == b"answer"

@@ -1,4 +1,4 @@
-"""Arrow IPC bodies: every useful type, and everything hostile (API.md, Produce)."""
+"""Arrow IPC bodies: every useful type, and everything hostile (docs/http.md)."""
 
 from __future__ import annotations
 

@@ -87,3 +87,9 @@ def test_long_names_are_found_long_strings_are_not(unit: bytes) -> None:
 def test_spacing_of_long_texts() -> None:
     text = b'{ "a b\\" " : [ 1 ,\t2 , "\\\\" ] ,\r\n "c" : " " } ' * 20_000
     assert without_spacing(text) == b'{"a b\\" ":[1,2,"\\\\"],"c":" "}' * 20_000
+
+
+def test_a_long_name_is_found_behind_any_white_space() -> None:
+    long = b'"' + b"x" * (LONG_NAME + 1) + b'"' + b" \n\t\r" * 50_000
+    assert has_long_name(b"{" + long + b":1}")
+    assert not has_long_name(b'{"a":' + long + b"}")

@@ -1,4 +1,4 @@
-"""v2 JSON: text is kept, rules are named (API.md, Produce)."""
+"""v2 JSON: text is kept, rules are named (docs/http.md)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_whole_record() -> None:
 
 
 def test_the_value_is_the_text_that_was_sent() -> None:
-    """API.md: digits and inner spacing kept; white space around it is not part of it."""
+    """docs/http.md: digits and inner spacing kept; white space around it is not part of it."""
     texts = [
         b"1.50",
         b'{ "b" : 1,\t"a":[ ] }',
@@ -84,7 +84,7 @@ def test_null_and_absent_values_are_tombstones() -> None:
 
 
 def test_spacing_never_changes_a_key() -> None:
-    """API.md: no white space outside strings; digits, escapes and the order of members stay."""
+    """docs/http.md: no white space outside strings; digits, escapes and the order of members stay."""
     texts = [b'{ "b" : [ 1.0 , 2 ],\r\n\t"a b" : "c \\" d" }', b'"New  York"', b" 1.0 ", b'[ "\\\\" , " " ]', b"null"]
     assert keys(*texts) == [b'{"b":[1.0,2],"a b":"c \\" d"}', b'"New  York"', b"1.0", b'["\\\\"," "]', None]
     assert keys(b'{"a":1}', b"[1]", b'"x"') == [b'{"a":1}', b"[1]", b'"x"']

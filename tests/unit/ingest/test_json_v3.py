@@ -1,4 +1,4 @@
-"""v3 records: one, a stream, a batch (API.md, Produce; PEERS.md section 2)."""
+"""v3 records: one, a stream, a batch (docs/http.md)."""
 
 from __future__ import annotations
 

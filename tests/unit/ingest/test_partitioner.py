@@ -76,7 +76,7 @@ def test_without_keys_records_go_round() -> None:
 
 @pytest.mark.parametrize("wrong", [3, 2**31 - 1, -2])
 def test_a_partition_that_does_not_exist_is_named(wrong: int) -> None:
-    """SEMANTICS 1."""
+    """Kafka's rule."""
     with pytest.raises(UnknownTopicOrPartition, match=r"records\[1\].partition: must be from 0 to 2") as caught:
         assign(batch(b"a", b"b", b"c"), wishes(0, wrong, wrong), 3, 0)
     assert caught.value.fields["index"] == 1

@@ -1,4 +1,4 @@
-"""What a batch must be before it may take an offset (R-12, SEMANTICS 1)."""
+"""What a batch must be before it may take an offset (R-12)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_default_limit_is_kafkas() -> None:
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
 def test_a_compacted_topic_needs_keys(policy: str) -> None:
-    """SEMANTICS 1: each bad index is listed, the batch refused whole; an empty key is a key."""
+    """Kafka's rule: each bad index is listed, the batch refused whole; an empty key is a key."""
     rows = [{"key": b"k"}, {"key": None}, {"key": b""}, {"key": None}]
     records = make_batch(rows, default_ms=NOW_MS)
     with pytest.raises(InvalidRecord) as caught:
@@ -57,7 +57,7 @@ def test_a_compacted_topic_needs_keys(policy: str) -> None:
 
 
 def test_timestamps_must_lie_around_now() -> None:
-    """SEMANTICS 1: before.max.ms and after.max.ms, with the index; bounds included."""
+    """Kafka's rule: before.max.ms and after.max.ms, with the index; bounds included."""
     around = config(message_timestamp_before_max_ms=100, message_timestamp_after_max_ms=50)
     validate(timed(NOW_MS - 100, NOW_MS, NOW_MS + 50), around, NOW_MS)
     for wrong in (NOW_MS - 101, NOW_MS + 51):
@@ -67,7 +67,7 @@ def test_timestamps_must_lie_around_now() -> None:
 
 
 def test_the_defaults_allow_the_past_and_one_hour_of_future() -> None:
-    """SEMANTICS 1."""
+    """Kafka's rule."""
     validate(timed(0, NOW_MS + HOUR), config(), NOW_MS)
     for wrong in (-1, NOW_MS + HOUR + 1):
         with pytest.raises(InvalidTimestamp):
@@ -83,12 +83,12 @@ def test_a_time_that_no_commit_could_describe_is_refused() -> None:
 
 
 def test_log_append_time_asks_nobody() -> None:
-    """SEMANTICS 1: it is overwritten anyway."""
+    """Kafka's rule: it is overwritten anyway."""
     validate(timed(-5, NOW_MS + 9 * HOUR), config(message_timestamp_type="LogAppendTime"), NOW_MS)
 
 
 def test_header_keys_are_not_null() -> None:
-    """SEMANTICS 1: values may be; order and repeats are the producer's."""
+    """Kafka's rule: values may be; order and repeats are the producer's."""
     good = [{"key": "a", "value": None}, {"key": "a", "value": b"1"}, {"key": "", "value": b""}]
     for wrong in ([{"key": None, "value": b"1"}], [*good, None]):
         headers = pa.array([None, good, [], wrong], type=HEADERS)

@@ -1,4 +1,4 @@
-"""Offset expiry and assignments from what `__consumer_offsets` holds (SEMANTICS.md sections 6 and 7)."""
+"""Offset expiry and assignments from what `__consumer_offsets` holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The topic catalog of a running cluster: commands, incarnations, replay (R-8, SEMANTICS 9)."""
+"""The topic catalog of a running cluster: commands, incarnations, replay (R-8)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def test_create_list_delete(cluster: Cluster) -> None:
-    """SEMANTICS 9."""
+    """Kafka's rule."""
     log = cluster.open()
     made = log.create_topic("b", partitions=2, configs={"retention.ms": "5"}, replication_factor=1)
     log.create_topic("a")
@@ -75,7 +75,7 @@ def test_create_list_delete(cluster: Cluster) -> None:
     ],
 )
 def test_what_is_refused_at_creation(cluster: Cluster, arguments: dict[str, object], error: type[Exception]) -> None:
-    """SEMANTICS 9: and `validate_only` answers the same, changing nothing either way."""
+    """Kafka's rule: and `validate_only` answers the same, changing nothing either way."""
     log = cluster.open()
     log.create_topic("taken", partitions=1)
     for validate_only in (True, False):
@@ -89,7 +89,7 @@ def test_what_is_refused_at_creation(cluster: Cluster, arguments: dict[str, obje
 
 
 def test_partitions_only_grow(cluster: Cluster) -> None:
-    """SEMANTICS 9: same or lower is refused; what was written stays where it is."""
+    """Kafka's rule: same or lower is refused; what was written stays where it is."""
     log = cluster.open()
     log.create_topic("t", partitions=2)
     append_one_by_one(log, "t", "ab", partition=1)
@@ -107,7 +107,7 @@ def test_partitions_only_grow(cluster: Cluster) -> None:
 
 
 def test_changed_configs_hold_at_once(tmp_root: Path) -> None:
-    """SEMANTICS 9: without a restart, and after one."""
+    """Kafka's rule: without a restart, and after one."""
     with folder_cluster(tmp_root) as cluster:
         log = cluster.open()
         log.create_topic("t")
@@ -133,7 +133,7 @@ def test_a_wrong_change_changes_nothing(cluster: Cluster) -> None:
 
 
 def test_internal_topics_are_protected(cluster: Cluster) -> None:
-    """SEMANTICS 1 and 9: no write, no change, no creation under a reserved name, not even by auto-create."""
+    """Kafka's rule: no write, no change, no creation under a reserved name, not even by auto-create."""
     log = cluster.open()
     log.catalog.change(
         lambda state: state.create_internal(CONSUMER_OFFSETS, topic_id="o", now_ms=1, partitions=2, configs={})
@@ -155,7 +155,7 @@ def test_internal_topics_are_protected(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_auto_create(enabled: bool) -> None:
-    """SEMANTICS 9: with the defaults, where the switch allows it; never by a read."""
+    """Kafka's rule: with the defaults, where the switch allows it; never by a read."""
     with memory_cluster(topics_auto_create_topics_enable=enabled, topics_num_partitions=2) as cluster:
         log = cluster.open()
         with pytest.raises(UnknownTopicOrPartition):
@@ -175,7 +175,7 @@ def test_auto_create(enabled: bool) -> None:
 
 
 def test_of_concurrent_creations_one_wins(cluster: Cluster) -> None:
-    """SEMANTICS 9: the others hear that it exists, and there is one incarnation."""
+    """Kafka's rule: the others hear that it exists, and there is one incarnation."""
     log = cluster.open()
 
     def create(_: int) -> object:

@@ -1,4 +1,4 @@
-"""Key compaction: what is cleaned, when, and what the service does of it by itself (SEMANTICS.md section 11)."""
+"""Key compaction: what is cleaned, when, and what the service does of it by itself."""
 
 from __future__ import annotations
 

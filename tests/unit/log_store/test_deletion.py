@@ -1,4 +1,4 @@
-"""delete_records and the log start (R-11, SEMANTICS 10)."""
+"""delete_records and the log start (R-11)."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_plan_that_comes_between_is_no_reason_to_refuse(
 
 
 def test_what_may_be_asked_for(cluster: Cluster) -> None:
-    """SEMANTICS 10: -1 is the high watermark, above it or below -1 is out of range, below the start is no change."""
+    """Kafka's rule: -1 is the high watermark, above it or below -1 is out of range, below the start is no change."""
     log = filled(cluster)
     for wrong in (10, -2, 2**62):
         with pytest.raises(OffsetOutOfRange):
@@ -117,7 +117,7 @@ def test_what_may_be_asked_for(cluster: Cluster) -> None:
 
 
 def test_what_is_not_committed_cannot_be_deleted() -> None:
-    """SEMANTICS 10: o > HW."""
+    """Kafka's rule: o > HW."""
     with memory_cluster() as cluster:
         log = cluster.open()
         log.create_topic("t")
@@ -133,7 +133,7 @@ def test_what_is_not_committed_cannot_be_deleted() -> None:
 
 @pytest.mark.parametrize(("policy", "allowed"), [("compact", False), ("compact,delete", True), ("delete", True)])
 def test_the_policy_must_allow_it(cluster: Cluster, policy: str, allowed: bool) -> None:
-    """SEMANTICS 10: POLICY_VIOLATION without `delete`."""
+    """Kafka's rule: POLICY_VIOLATION without `delete`."""
     log = filled(cluster, **{"cleanup.policy": policy})
     if allowed:
         assert log.delete_records("t", 0, 1) == 1

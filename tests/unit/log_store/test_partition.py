@@ -207,7 +207,7 @@ def test_listeners_hear_every_move(cluster: Cluster) -> None:
 
 
 def test_log_append_time_overwrites_every_record(cluster: Cluster) -> None:
-    """SEMANTICS 1: one time for the batch, and it is returned."""
+    """Kafka's rule: one time for the batch, and it is returned."""
     log = opened(cluster, **{"message.timestamp.type": "LogAppendTime"})
     cluster.clock.advance(5)
     assert append(log, "t", 0, timed(1, 2, 3)).append_ms == NOW_MS + 5_000
@@ -254,7 +254,7 @@ def test_windows_do_not_expire_while_time_is_not_trusted(tmp_root: Path) -> None
 
 
 def test_an_expired_producer_is_forgotten_live_and_after_a_restart(tmp_root: Path) -> None:
-    """I-6, SEMANTICS 2: what a restart forgets, the running service forgets too: any sequence is accepted."""
+    """I-6: what a restart forgets, the running service forgets too: any sequence is accepted."""
     with folder_cluster(tmp_root, producer_id_expiration_ms=1_800_000) as cluster:
         log = opened(cluster)
         append(log, "t", 0, batch("a"), stamp=stamp(2, 0))

@@ -1,4 +1,4 @@
-"""Fetch and offsets by time as clients see them (SEMANTICS 4 and 5), and readers whose files go away (I-9)."""
+"""Fetch and offsets by time as clients see them, and readers whose files go away (I-9)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_every_record_comes_back_exactly(cluster: Cluster) -> None:
 
 
 def test_limits_are_soft_for_the_first_record(cluster: Cluster) -> None:
-    """SEMANTICS 4: a consumer always progresses."""
+    """Kafka's rule: a consumer always progresses."""
     log = opened(cluster)
     append(log, "t", 0, batch("x" * 100, "y" * 100, "z"))
     assert fetched(log, "t", 0, max_bytes=1) == [(0, b"x" * 100)]
@@ -72,6 +72,14 @@ def test_limits_are_soft_for_the_first_record(cluster: Cluster) -> None:
     assert [offset for offset, _ in fetched(log, "t", 0, max_bytes=199)] == [0]
     assert [offset for offset, _ in fetched(log, "t", 0, max_bytes=201)] == [0, 1, 2]
     assert [offset for offset, _ in fetched(log, "t", 0, max_records=2)] == [0, 1]
+
+
+def test_empty_records_fit_whether_they_share_a_file_or_not(cluster: Cluster) -> None:
+    log = opened(cluster)
+    append(log, "t", 0, batch("", ""))
+    append(log, "t", 0, batch("", "x"))
+    assert [offset for offset, _ in fetched(log, "t", 0, max_bytes=0)] == [0, 1, 2]
+    assert [offset for offset, _ in fetched(log, "t", 3, max_bytes=0)] == [3]
 
 
 def test_a_fetch_goes_over_files_and_says_where_to_go_on(cluster: Cluster) -> None:
@@ -83,14 +91,14 @@ def test_a_fetch_goes_over_files_and_says_where_to_go_on(cluster: Cluster) -> No
 
 
 def test_at_the_end_there_is_nothing(cluster: Cluster) -> None:
-    """SEMANTICS 4: offset == LEO is empty, not an error."""
+    """Kafka's rule: offset == LEO is empty, not an error."""
     log = opened(cluster, "ab")
     answer = log.reads("t", 0).fetch(2)
     assert (answer.rows.batches, answer.rows.next_offset, answer.high_watermark) == ([], 2, 2)
 
 
 def test_between_hw_and_leo_there_is_nothing_yet(cluster: Cluster) -> None:
-    """SEMANTICS 4."""
+    """Kafka's rule."""
     log = opened(cluster, "a")
     with cluster.store.gate("put", f"{FOLDER}/*") as gate:
         waiting = log.append("t", 0, batch("b", "c"), acks=ALL)
@@ -105,7 +113,7 @@ def test_between_hw_and_leo_there_is_nothing_yet(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("offset", [-1, 3, 100])
 def test_out_of_range(cluster: Cluster, offset: int) -> None:
-    """SEMANTICS 4: below the start or above LEO; the error says where the log is."""
+    """Kafka's rule: below the start or above LEO; the error says where the log is."""
     log = opened(cluster, "ab")
     with pytest.raises(OffsetOutOfRange) as caught:
         log.reads("t", 0).fetch(offset)
@@ -125,7 +133,7 @@ def test_only_below_the_log_start_is_an_error(cluster: Cluster) -> None:
 
 
 def test_a_compaction_gap_gives_the_next_offset(cluster: Cluster) -> None:
-    """SEMANTICS 4: inside, at the beginning and at the end of the gap."""
+    """Kafka's rule: inside, at the beginning and at the end of the gap."""
     log = opened(cluster, "abcdef")
     files = log.partition("t", 0).state.files
     log.apply_plan("t", 0, rewrite(log, "t", PlanKind.COMPACT, files[1:5], keep=lambda o: o in (1, 4), first_dirty=5))
@@ -144,7 +152,7 @@ def test_a_compaction_gap_gives_the_next_offset(cluster: Cluster) -> None:
 
 
 def test_an_empty_partition(cluster: Cluster) -> None:
-    """SEMANTICS 5, R-8: a table that does not exist yet."""
+    """R-8: a table that does not exist yet."""
     reads = opened(cluster).reads("t", 0)
     assert (reads.earliest(), reads.latest()) == (FoundOffset(0), FoundOffset(0))
     assert (reads.at_time(0), reads.max_timestamp()) == (FoundOffset(-1), FoundOffset(-1))
@@ -153,7 +161,7 @@ def test_an_empty_partition(cluster: Cluster) -> None:
 
 
 def test_by_time_when_times_do_not_rise(cluster: Cluster) -> None:
-    """SEMANTICS 5: the lowest offset whose record is at t or later."""
+    """Kafka's rule: the lowest offset whose record is at t or later."""
     log = opened(cluster)
     append(log, "t", 0, timed(50, 10))
     append(log, "t", 0, timed(20, 90, 30))
@@ -168,7 +176,7 @@ def test_by_time_when_times_do_not_rise(cluster: Cluster) -> None:
 
 
 def test_the_largest_timestamp_lowest_on_ties(cluster: Cluster) -> None:
-    """SEMANTICS 5."""
+    """Kafka's rule."""
     log = opened(cluster)
     append(log, "t", 0, timed(60))
     append(log, "t", 0, timed(50))

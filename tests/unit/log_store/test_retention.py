@@ -1,4 +1,4 @@
-"""Retention in a running log: by time, by size, the active segment, and when it pauses (SEMANTICS.md section 10)."""
+"""Retention in a running log: by time, by size, the active segment, and when it pauses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Segments roll at append, are recorded, and no file crosses a roll (R-10, SEMANTICS 10)."""
+"""Segments roll at append, are recorded, and no file crosses a roll (R-10)."""
 
 from __future__ import annotations
 

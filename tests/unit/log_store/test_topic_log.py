@@ -254,7 +254,7 @@ def test_without_a_stamp_nothing_is_remembered(cluster: Cluster) -> None:
 
 
 def test_one_partition_may_fail_and_the_other_succeed(cluster: Cluster) -> None:
-    """SEMANTICS 1: errors are per partition."""
+    """Kafka's rule: errors are per partition."""
     log, _ = opened(cluster)
     log.partition("t", 1).prepare()
     log.partition("t", 1)._stall.refuses = True

@@ -1,4 +1,4 @@
-"""Where a reset puts a group (SEMANTICS.md section 8)."""
+"""Where a reset puts a group."""
 
 from __future__ import annotations
 
