@@ -146,10 +146,13 @@ class FileEncoder:
     def cost_of_batch(self, number: int, ref: PartitionRef, size: int) -> int:
         return size if number in self._defined else size + entry_size(len(_encode_ref(number, ref)))
 
+    def define(self, number: int, ref: PartitionRef) -> None:
+        self.entry(Kind.PARTITION, _encode_ref(number, ref))
+        self._defined.add(number)
+
     def batch(self, number: int, ref: PartitionRef, head: bytes, payload: memoryview) -> None:
         if number not in self._defined:
-            self.entry(Kind.PARTITION, _encode_ref(number, ref))
-            self._defined.add(number)
+            self.define(number, ref)
         kind = Kind.SINK_BATCH if head[_FLAGS_AT] & _OF_SINK else Kind.BATCH
         self.entry(kind, _NUMBER.pack(number) + head, payload)
 

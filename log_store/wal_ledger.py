@@ -20,6 +20,8 @@ class LiveFile:
     """Bytes that count against the limit of the WAL."""
     recycle: bool = True
     runs: dict[PartitionKey, Runs] = field(default_factory=dict)
+    borrowed: Mapping[int, PartitionRef] = field(default_factory=dict)
+    """Partitions by number, whose definition in this file is damaged."""
 
     def add(self, key: PartitionKey, base: int, end: int) -> None:
         runs = self.runs.setdefault(key, [])
@@ -75,6 +77,11 @@ class Ledger:
         oldest = min([*self.files, *leaving], default=0)
         self.releases = {key: kept for key, known in self.releases.items() if (kept := _since(oldest, known))}
         return [release for known in self.releases.values() for release in known]
+
+    def borrowed(self) -> dict[int, PartitionRef]:
+        """Definitions that live files rely on and do not have: to be stated in the next file, for the one that has
+        them may be cut long before the file that needs them."""
+        return {number: ref for file in self.files.values() for number, ref in file.borrowed.items()}
 
     def covered(self, file: LiveFile) -> bool:
         """Everything in the file is on disk elsewhere. Covered partitions are dropped on the way: each is met once."""

@@ -61,7 +61,7 @@ class Recovered:
         unused = [file for file in self.files if file.empty and file.name not in lost]
         for file in self.files:
             if file not in unused:
-                live = ledger.files[file.seq] = LiveFile(file.seq, file.name, file.size)
+                live = ledger.files[file.seq] = LiveFile(file.seq, file.name, file.size, borrowed=file.borrowed)
                 for entry in file.entries:
                     live.add(key_of(entry.ref), entry.base_offset, entry.end_offset)
         return ledger, unused

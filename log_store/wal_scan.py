@@ -58,6 +58,8 @@ class FileScan:
     controls: list[Mapping[PartitionRef, SyncPoint] | Release] = field(default_factory=list)
     """Sync points and releases, in order."""
     refs: dict[int, PartitionRef] = field(default_factory=dict)
+    borrowed: dict[int, PartitionRef] = field(default_factory=dict)
+    """Definitions that only other files have: they must be stated again before those are cut."""
     damages: list[Damage] = field(default_factory=list)
     unresolved: int = 0
     """Batches whose partition number nothing explains."""
@@ -275,7 +277,9 @@ class _Scanner:
         scan = self._scan
         head = decode_batch(body)
         scan.highest_number = max(scan.highest_number, head.number)
-        ref = scan.refs.get(head.number) or self._refs.get(head.number)
+        ref = scan.refs.get(head.number)
+        if ref is None and (ref := self._refs.get(head.number)) is not None:
+            scan.borrowed[head.number] = ref
         if ref is None:
             scan.unresolved += 1
             offsets = f"{head.base_offset}..{head.base_offset + head.records - 1}"

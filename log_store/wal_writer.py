@@ -159,6 +159,8 @@ class WalWriter:
         active = self._active = ActiveFile(ready, header)
         self._ledger.files[ready.seq] = LiveFile(ready.seq, ready.name, 0)
         active.encoder.begin_group()
+        for number, ref in self._ledger.borrowed().items():
+            active.encoder.define(number, ref)
         for release in self._ledger.needed_releases(self._pool.leaving()):
             active.encoder.release(release)
         if self._ledger.points:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _TESTS = Path(__file__).parent
 _LOGGERS = (logging.getLogger(), logging.getLogger("sluice"))
 _FULL_TIMEOUT_S = 1_200
+_PROPERTY_TIMEOUT_S = 600
+"""Hypothesis makes an example that fails smaller for up to 300 s: cut off there, it would look like a hanging test."""
 _FOLDER_ORDER = (
     "unit",
     "property",
@@ -70,8 +72,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(folder)
         if item.get_closest_marker("full") and not counts.FULL:
             item.add_marker(pytest.mark.skip(reason="only with SLUICE_TEST_FULL=1"))
-        if counts.FULL and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(_FULL_TIMEOUT_S))
+        if item.get_closest_marker("timeout") is None and (counts.FULL or folder == "property"):
+            item.add_marker(pytest.mark.timeout(_FULL_TIMEOUT_S if counts.FULL else _PROPERTY_TIMEOUT_S))
     items.sort(key=_rank)
 
 

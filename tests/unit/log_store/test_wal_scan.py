@@ -206,6 +206,25 @@ def test_a_lost_definition_is_replaced_by_that_of_another_file(tmp_path: Path) -
         assert [f.position for f in wal.recovered.findings] == [64]
 
 
+def test_a_borrowed_definition_outlives_the_file_that_lent_it(tmp_path: Path) -> None:
+    """Found by property/test_wal.py: the lender was cut, and what had been found by its help was lost."""
+    with open_wal(tmp_path) as wal:
+        append(wal, *numbered(30))
+    lender, borrower = files(tmp_path)
+    flip(borrower, 64 + 20)
+    with open_wal(tmp_path) as wal:
+        assert bases(wal) == list(range(30))
+        kept = [entry for entry in entries(wal) if entry.file == borrower.name]
+        sync(wal, kept[0].base_offset)
+    for _start in range(2):  # the file that states it now may be cut in its turn
+        assert lender not in files(tmp_path)
+        with open_wal(tmp_path) as wal:
+            assert bases(wal) == [entry.base_offset for entry in kept]
+            sync(wal, kept[0].base_offset, version=2)
+            append(wal, batch(0, ref(5)))
+            wal.release(ref(5))
+
+
 def test_batches_without_any_definition_are_reported(three: tuple[Path, list[WalEntryRef]]) -> None:
     home, found = three
     flip(home / found[0].file, 64 + 20)
