@@ -2,7 +2,8 @@
 
 Most of what a request of one record costs does not depend on how many records there are: columns, partitions, locks,
 futures. So requests to one topic that arrive within a moment are parsed one by one, and then are one batch. An idle
-service lets nobody wait; a busy one gathers for milliseconds.
+service lets nobody wait; a busy one gathers for milliseconds, but only where the last group went just now: a flood to
+one topic is no reason for those who send a little to another one to wait.
 
 Whatever is not plain (a body with an error, a record that breaks a rule, a topic or partition that is not open, hooks)
 is sent back to go its way alone, before anything of it was appended: errors are those of the request itself.
@@ -37,6 +38,8 @@ SMALL_BYTES = 256 << 10
 GATHER_S, GATHER_MOST_S = 0.001, 0.005
 GATHER_TIMES = 3
 """A busy service gathers for that many times as long as the last group took on the loop: a fourth of it at most."""
+REMEMBERED = 1000
+"""Destinations of which it is known when the last group went there, whether that matters or not."""
 GATHER_BYTES = 512 << 10
 """Gathered bytes that wait no longer."""
 
@@ -86,6 +89,8 @@ class Gathering:
         self._waiting: dict[Destination, list[_Request]] = {}
         self._sizes: dict[Destination, int] = {}
         self._quiet_until = 0.0
+        self._sent: dict[Destination, float] = {}
+        """When the last group went there; no older than matters, but for the last few."""
 
     def add(self, destination: Destination, body: bytes, answer: Answer) -> None:
         waiting = self._waiting.get(destination)
@@ -93,8 +98,9 @@ class Gathering:
             waiting = self._waiting[destination] = []
             self._sizes[destination] = 0
             loop = asyncio.get_running_loop()
-            if loop.time() < self._quiet_until:
-                loop.call_at(self._quiet_until, self._send, destination, waiting)
+            quiet_until = min(self._quiet_until, self._sent.get(destination, 0.0) + GATHER_MOST_S)
+            if loop.time() < quiet_until:
+                loop.call_at(quiet_until, self._send, destination, waiting)
             else:
                 # Still after everything that the loop has at hand: what came together goes together.
                 loop.call_soon(self._send, destination, waiting)
@@ -113,6 +119,9 @@ class Gathering:
         if requests:
             self._append(destination, requests, records, counts)
         ended = loop.time()
+        if len(self._sent) >= REMEMBERED:
+            self._sent = {known: at for known, at in self._sent.items() if at + GATHER_MOST_S > ended}
+        self._sent[destination] = ended
         self._quiet_until = ended + min(max(GATHER_TIMES * (ended - begun), GATHER_S), GATHER_MOST_S)
 
     def _parsed(self, form: str, waiting: Sequence[_Request]) -> tuple[list[_Request], list[Any], list[int]]:

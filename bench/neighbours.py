@@ -29,7 +29,7 @@ from bench.http_bodies import JSON, json_body
 from bench.http_load import request
 from sluice.conf.settings import ServerSettings
 
-TURNS, SECONDS, RATE, CONNECTIONS = 3, 4.0, 200, 50
+TURNS, SECONDS, RATE, CONNECTIONS = 5, 6.0, 200, 50
 SLOW, DRIP_S, FLOOD, HUGE = 500, 0.5, 4, 100_000_000
 HEADER_S, BODY_S, ANSWER_S = 2, 3, 30  # the defaults, 10 s and 30 s, would not run out within a turn
 SETTINGS = {"SLUICE_HEADER_TIMEOUT_MS": f"{HEADER_S}000", "SLUICE_REQUEST_TIMEOUT_MS": f"{BODY_S}000"}

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sluice.api import gathering
 from sluice.api.appending import Outcome, Target
 from sluice.api.gathering import BINARY, JSON, Destination, Gathering, Single
 from sluice.api.service import Service
@@ -63,11 +64,11 @@ def send(
     """All at the same moment; what each is told."""
 
     async def run() -> list[Told]:
-        gathering, loop = Gathering(service), asyncio.get_running_loop()
+        together, loop = Gathering(service), asyncio.get_running_loop()
         told: list[asyncio.Future[Told]] = [loop.create_future() for _ in bodies]
         destination = Destination(target or to(), form)
         for one, future in zip(bodies, told, strict=True):
-            gathering.add(destination, one, future.set_result)  # twice would raise
+            together.add(destination, one, future.set_result)  # twice would raise
         after()
         return list(await asyncio.wait_for(asyncio.gather(*told), 30))
 
@@ -113,6 +114,31 @@ def test_they_share_their_versions(service: Service) -> None:
     assert [new - old for old, new in zip(before, after, strict=True)] == [1] * PARTITIONS
     sizes = [service.log.partition("t", number).high_watermark for number in range(PARTITIONS)]
     assert sizes == [60] * PARTITIONS  # in turn
+
+
+def test_who_sends_a_little_does_not_wait_for_a_flood_to_another_topic(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathering, "GATHER_S", 1000.0)
+    monkeypatch.setattr(gathering, "GATHER_MOST_S", 1000.0)
+    monkeypatch.setattr(gathering, "REMEMBERED", 2)
+
+    async def run() -> None:
+        together, loop = Gathering(service), asyncio.get_running_loop()
+
+        def send_one(destination: Destination) -> asyncio.Future[Told]:
+            told = loop.create_future()
+            together.add(destination, body(1), told.set_result)
+            return told
+
+        flood, *others = [Destination(to(acks=Acks.NONE), JSON) for _ in range(4)]
+        await asyncio.wait_for(send_one(flood), 30)
+        waits = send_one(flood)
+        for other in others:
+            await asyncio.wait_for(send_one(other), 30)
+        assert not waits.done()
+
+    asyncio.run(run())
 
 
 def test_single_records_that_may_go_anywhere_go_together(service: Service) -> None:
