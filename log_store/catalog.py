@@ -12,7 +12,15 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TypeVar
 
-from sluice.log_store.catalog_state import CatalogState, Change, NamedProducer, ProducerIds, ProducerMode, Record
+from sluice.log_store.catalog_state import (
+    CatalogState,
+    Change,
+    NamedProducer,
+    ProducerIds,
+    ProducerMode,
+    Record,
+    TopicMeta,
+)
 from sluice.log_store.catalog_states import METADATA_REF, MetadataStates
 from sluice.log_store.clock import Clock
 from sluice.log_store.errors import RequestTimedOut
@@ -139,3 +147,18 @@ class Catalog:
         while (producer_id := self._ids.take(mode)) is None:
             self._ids.refill(self._change_locked(lambda state: state.reserve_block(mode)))
         return producer_id
+
+
+class ConfigLookup:
+    """The topic's present configuration, parsed once per change."""
+
+    def __init__(self, catalog: Catalog, meta: TopicMeta) -> None:
+        self._catalog = catalog
+        self._meta = meta
+        self._config = meta.config()
+
+    def __call__(self) -> TopicConfig:
+        current = self._catalog.state.incarnation(self._meta.topic_id)
+        if current is not None and current is not self._meta:
+            self._meta, self._config = current, current.config()
+        return self._config

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from sluice.conf.settings import Settings
 from sluice.log_store.background import Background
-from sluice.log_store.catalog import METADATA_CONFIG, METADATA_REF, Catalog
+from sluice.log_store.catalog import METADATA_CONFIG, METADATA_REF, Catalog, ConfigLookup
 from sluice.log_store.catalog_state import CatalogLimits, CatalogState, Change, TopicMeta, parse_mode
 from sluice.log_store.claims import SERVICE, claim_leadership
 from sluice.log_store.clock import Clock, SystemClock, WallGuard
@@ -39,7 +39,7 @@ from sluice.log_store.scheduler import Scheduler
 from sluice.log_store.start_up import StartUp
 from sluice.log_store.store import Store, open_store
 from sluice.log_store.tail_cache import TailCache
-from sluice.log_store.topic import ConfigChange, TopicConfig
+from sluice.log_store.topic import ConfigChange
 from sluice.log_store.topic_log import Split, TopicAppend, TopicLog
 from sluice.log_store.values import PartitionRef, ProducerStamp
 from sluice.log_store.wal import Wal
@@ -331,7 +331,7 @@ class LogStore:
         if partition is None:
             ref = meta.partition(number)
             with self._lock:
-                config = _ConfigLookup(self.catalog, meta)
+                config = ConfigLookup(self.catalog, meta)
                 partition = self._partitions.setdefault(key, PartitionLog(ref, self.runtime, config))
         return partition
 
@@ -397,18 +397,3 @@ class LogStore:
 def _commit_threads(settings: Settings, store: Store) -> int:
     automatic = OBJECT_STORE_COMMITS if store.local_path is None else max(2, os.cpu_count() or 2)
     return settings.log.commit_threads or automatic
-
-
-class _ConfigLookup:
-    """The topic's present configuration, parsed once per change."""
-
-    def __init__(self, catalog: Catalog, meta: TopicMeta) -> None:
-        self._catalog = catalog
-        self._meta = meta
-        self._config = meta.config()
-
-    def __call__(self) -> TopicConfig:
-        current = self._catalog.state.incarnation(self._meta.topic_id)
-        if current is not None and current is not self._meta:
-            self._meta, self._config = current, current.config()
-        return self._config
