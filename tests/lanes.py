@@ -2,11 +2,12 @@
 
 Much of a test of kills, disks and Spark is waiting, so two cores do three lanes at once. A lane's lines are printed as
 they come, with its name; what failed, in whichever lane, is said once more at the very end, where it is looked for.
-The exit code is that of the worst lane.
+The exit code is that of the worst lane. Who interrupts it waits for the lanes: they stop what their tests started.
 """
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -74,7 +75,12 @@ class Lane:
 
     def _test(self, cache: str, folders: tuple[str, ...]) -> None:
         with subprocess.Popen(
-            _command(cache, folders), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+            _command(cache, folders),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # a terminal's interrupt would come twice, and end pytest before it has tidied up
         ) as self._process:
             assert self._process.stdout is not None
             for line in self._process.stdout:
@@ -94,10 +100,15 @@ class Lane:
     def stop(self) -> None:
         self._stopped = True
         if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
+            self._process.send_signal(signal.SIGINT)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 def main() -> int:
+    signal.signal(signal.SIGTERM, _interrupt)
     left = SimpleQueue[str]()
     for folder in NEXT:
         left.put(folder)

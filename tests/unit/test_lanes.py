@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
@@ -33,3 +38,40 @@ def test_the_worst_of_what_a_lane_took_counts(monkeypatch: pytest.MonkeyPatch):
 def test_a_lane_that_breaks_is_not_green(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(lanes, "_command", lambda cache, _: ["/no/such/python", cache])
     assert lanes.Lane("spark", SimpleQueue[str]()).end() == 1
+
+
+_TIDY = """
+import subprocess, sys
+server = subprocess.Popen(["sleep", "600"])
+try:
+    print("at work", server.pid, flush=True)
+    server.wait()
+finally:
+    server.kill()
+    server.wait()
+"""
+_LANES = f"""
+import sys
+from tests import lanes
+lanes._command = lambda *_: [sys.executable, "-c", {_TIDY!r}]
+sys.exit(lanes.main())
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_lanes_that_are_interrupted_leave_nothing_behind(how: signal.Signals):
+    command = [sys.executable, "-c", _LANES]
+    with subprocess.Popen(
+        command, cwd=lanes._TESTS.parent, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as run:
+        assert run.stdout is not None
+        servers = [int(run.stdout.readline().split()[-1]) for _ in lanes.LANES]
+        run.send_signal(how)
+        try:
+            assert run.wait(30) == 130
+            assert not [pid for pid in servers if Path(f"/proc/{pid}").exists()]
+        finally:
+            run.kill()
+            for pid in servers:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
