@@ -52,8 +52,11 @@ test-tools: ## Install Chromium and libfaketime, for tests that are skipped with
 	if [ -z "$$missing" ]; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  echo "Installing with apt-get, for tests that need them:$$missing."; \
-	  { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install --yes $$missing; } >/dev/null 2>&1 \
-	    || echo "They could not be installed: the tests in a browser, or of a clock that jumps, will be skipped."; \
+	  apt-get update >/dev/null 2>&1 || true; \
+	  for package in $$missing; do \
+	    DEBIAN_FRONTEND=noninteractive apt-get install --yes $$package >/dev/null 2>&1 \
+	      || echo "$$package could not be installed: the tests that need it will be skipped."; \
+	  done; \
 	else echo "Not found:$$missing. The tests that need them will be skipped. CHROMIUM may name a browser's path."; fi
 
 .PHONY: check

@@ -16,6 +16,26 @@ LINGER_S = 5.0
 LINGER_BYTES = 64 << 20
 DISCARD_RATE = 32 << 20
 """Bytes per second that are read of what nobody wants."""
+SHORTEST_PAUSE_S = 0.005
+"""Timers ring to the millisecond: pauses for small pieces are saved up until they are worth one."""
+CATCH_UP_S = 0.05
+"""A pause that took longer than it should have is made up for, up to this."""
+
+
+class Pace:
+    """Over time no more is read than the rate allows, in whatever pieces it comes."""
+
+    __slots__ = ("_due",)
+
+    def __init__(self, now: float) -> None:
+        self._due = now
+        """When all that was read so far would have come at the rate."""
+
+    def pause_s(self, size: int, now: float) -> float:
+        """For how long not to read after these bytes."""
+        self._due = max(self._due, now - CATCH_UP_S) + size / DISCARD_RATE
+        pause = self._due - now
+        return pause if pause >= SHORTEST_PAUSE_S else 0.0
 
 
 def _nowhere(_data: bytes) -> None:
@@ -69,15 +89,16 @@ class _Discarding(asyncio.Protocol):
         self._left = LINGER_BYTES
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(LINGER_S, self._close)
+        self._pace = Pace(self._loop.time())
         self._pause: asyncio.TimerHandle | None = None
 
     def data_received(self, data: bytes) -> None:
         self._left -= len(data)
         if self._left < 0:
             self._transport.abort()
-        else:
+        elif pause_s := self._pace.pause_s(len(data), self._loop.time()):
             self._transport.pause_reading()
-            self._pause = self._loop.call_later(len(data) / DISCARD_RATE, self._transport.resume_reading)
+            self._pause = self._loop.call_later(pause_s, self._transport.resume_reading)
 
     def pause_writing(self) -> None:
         self._protocol.pause_writing()

@@ -14,7 +14,7 @@ from typing import Any, cast
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from sluice.api.errors import BodyTimedOut, HttpError, error_response, status_of
-from sluice.api.gentle_close import DISCARD_RATE, GentleTransport
+from sluice.api.gentle_close import DISCARD_RATE, GentleTransport, Pace
 from sluice.api.service import Service
 from sluice.api.waiting import spread
 from sluice.log_store.errors import SluiceError
@@ -60,6 +60,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._stall: asyncio.TimerHandle | None = None
         self._unsent = 0
         self._idle_since: float | None = None
+        self._pace: Pace | None = None
+        """Of what is thrown away."""
 
     # --- the connection ------------------------------------------------------------------------
 
@@ -100,8 +102,11 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _slow_down(self, size: int) -> None:
         """Read on later: what is thrown away must not take the time of others."""
-        self.flow.pause_reading()
-        self.loop.call_later(size / DISCARD_RATE, self._read_on)
+        now = self.loop.time()
+        self._pace = self._pace or Pace(now)
+        if pause_s := self._pace.pause_s(size, now):
+            self.flow.pause_reading()
+            self.loop.call_later(pause_s, self._read_on)
 
     def _read_on(self) -> None:
         if not self.transport.is_closing():

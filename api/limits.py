@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from io import BytesIO
 from time import perf_counter
+from typing import cast
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,24 +16,48 @@ from sluice.api.errors import BodyTimedOut
 from sluice.api.quotas import admit_produce, count_produced
 from sluice.api.service import Service
 from sluice.api.waiting import spread
-from sluice.log_store.errors import InvalidRequest, MessageTooLarge, Overloaded, RecordListTooLarge
+from sluice.log_store.errors import (
+    InvalidRecord,
+    InvalidRequest,
+    InvalidTimestamp,
+    MessageTooLarge,
+    Overloaded,
+    RecordListTooLarge,
+)
 
 LONG_MAX = 2**63 - 1
-PAUSE_FACTOR, MOST_PAUSE_S = 10, 1.0
+FREE_S, PAUSE_FACTOR, MOST_PAUSE_S = 0.02, 10, 1.0
+IN_THE_BODY = (InvalidRequest, InvalidRecord, InvalidTimestamp, RecordListTooLarge, MessageTooLarge)
+"""What can be wrong with a body: it has to be unpacked and parsed to see it."""
+ALL_REFUSED = "sluice.all_refused"
+"""Set in the scope of a request that is answered, and whose answer is that all its records are wrong."""
 _BODY_CAME = "sluice.body_came"
 
 
-async def patiently(request: Request, service: Service, work: Awaitable[Response]) -> Response:
-    """Await it. A request that turns out to be too large after much was done for it is refused later still, so that
-    who sends one after the other takes a small part of the time of all. What is refused at once is told at once."""
+async def patiently(
+    request: Request, service: Service, work: Awaitable[Response], now: Callable[[], float] = perf_counter
+) -> Response:
+    """Await it. A request that turns out to be wrong after much was done for it is refused later still, so that who
+    sends one after the other takes a small part of the time of all. What is refused soon is told at once."""
+    response = refused = None
     try:
-        return await work
-    except (RecordListTooLarge, MessageTooLarge) as error:
+        response = await work
+    except IN_THE_BODY as error:
         refused = error.with_traceback(None)  # whose frames would keep the body while we wait
         refused.__context__ = None
-    if (begun := request.scope.get(_BODY_CAME)) is not None:
-        await service.waiting.pause(min(PAUSE_FACTOR * (perf_counter() - begun), MOST_PAUSE_S))
-    raise refused
+    begun = request.scope.get(_BODY_CAME)
+    if begun is not None and (refused is not None or request.scope.get(ALL_REFUSED)):
+        took = now() - begun
+        if took > FREE_S:
+            await service.waiting.pause(min(PAUSE_FACTOR * took, MOST_PAUSE_S))
+    if refused is not None:
+        raise refused
+    return cast("Response", response)
+
+
+def note_refusals(request: Request, found: Iterable[object]) -> None:
+    """Of each record: what it was answered."""
+    request.scope[ALL_REFUSED] = all(isinstance(one, IN_THE_BODY) for one in found)
 
 
 @asynccontextmanager

@@ -24,7 +24,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from sluice.api.appending import LARGE_BYTES, Target, append, limits_of, topic_of
 from sluice.api.errors import JSON, UnsupportedMediaType, body_of, headers_of, status_of
-from sluice.api.limits import patiently, received, streamed
+from sluice.api.limits import note_refusals, patiently, received, streamed
 from sluice.api.produce import acks_of, stamp_of, timeout_of
 from sluice.api.quotas import admit_produce
 from sluice.api.routing import RawRoute
@@ -91,6 +91,7 @@ async def _whole_records(request: Request, service: Service, target: Target) -> 
         body = await _plain(request, service, sent)
         partly = await _decoded(service, target, body, _decode_whole)
         found = await _append_partly(service, _numbered(target, body, partly), partly)
+    note_refusals(request, found.values())
     if len(found) == 1 and isinstance(found[0], SluiceError):
         raise found[0]
     if all(isinstance(one, SluiceError) for one in found.values()):
@@ -108,6 +109,7 @@ async def _batch(request: Request, service: Service, target: Target) -> Response
         body = await _plain(request, service, sent)
         ids, partly = await _decoded(service, target, body, decode_batch)
         found = await _append_partly(service, _numbered(target, body, partly), partly)
+    note_refusals(request, found.values())
     successes: list[Json] = []
     failures: list[Json] = []
     for index, name in enumerate(ids):

@@ -106,11 +106,19 @@ def bombs(size: int) -> list[bytes]:
     return [request(PATH, body, f"{JSON}\r\nContent-Encoding: {coding}") for coding, body in packed.items()]
 
 
+def wrong_end(size: int) -> list[bytes]:
+    """Records, all of them good, and behind the last a byte that is no JSON."""
+    record = b'{"value":"' + b"x" * 700 + b'"},'
+    body = pa.compress(b'{"records":[' + record * (size // len(record)) + b"!]}", codec="zstd", asbytes=True)
+    return [request(PATH, body, f"{JSON}\r\nContent-Encoding: zstd")]
+
+
 ATTACKS: dict[str, tuple[set[str], Callable[[Attackers], list[Coroutine[Any, Any, None]]]]] = {
     f"{SLOW} slow connections": ({"408"}, lambda here: [here.slow(*kind) for kind in KINDS for _ in range(SLOW // 2)]),
     "bodies of 100 MB": ({"413"}, lambda here: [here.huge()]),
     "bombs of 100 MB": ({"413"}, lambda here: [here.repeat(bombs(HUGE))]),
     "bombs within the limit": ({"413"}, lambda here: [here.repeat(bombs(ONE_BODY - MIB))]),
+    "bombs with a wrong end": ({"400"}, lambda here: [here.repeat(wrong_end(ONE_BODY - MIB))]),
     f"a flood on {FLOOD} connections": ({"202", "429"}, lambda here: [here.repeat([TINY]) for _ in range(FLOOD)]),
 }
 """What each is to be answered, and who they are."""
@@ -140,6 +148,7 @@ def run() -> Findings:
             "alone and attacked in turns, on one service for each attack; latencies from the moment a request was due",
             f"slow: half of a header, half of a body, a byte every {DRIP_S} s; opened, refused and reopened together",
             "one body of 100 MB at a time, with a length, then in chunks; one bomb, gzip, then zstd, at least 1000:1",
+            "a wrong end: 63 MiB of good records in a few KB of zstd, and one wrong byte behind the last of them",
             "growth: of all turns, the highest peak above the memory right before that attack",
         ],
     )

@@ -146,7 +146,8 @@ def _one_by_one(texts: Sequence[msgspec.Raw], first: int) -> Iterator[Record | S
         try:
             yield parse(_ENTRY, text, f"entries[{index}]")
         except InvalidRequest as error:
-            yield error.with_traceback(None)  # which would keep the text
+            error.__context__ = None  # whose frames would keep the text, as its own would
+            yield error.with_traceback(None)
 
 
 def _refuse_repeats(ids: Sequence[str]) -> None:

@@ -28,6 +28,8 @@ from sluice.log_store.errors import ClientError, InvalidRequest, MessageTooLarge
 
 LONG = 2 << 20
 """Bytes above which a body is parsed in pieces. Below, a call takes about as long as threads wait for their turn."""
+_WORD = 16
+"""Bytes of the longest word that JSON has outside of strings, numbers aside, and some."""
 _AROUND = 64 << 10
 """What may stand around the list of a long body, at most."""
 
@@ -193,8 +195,14 @@ def _check_syntax(body: bytes, cut: int, end: int, size: int) -> None:
         try:
             parse(_ANY, head + body[start : start + 2 * size])
         except InvalidRequest as error:
-            if "truncated" not in error.message and "trailing" not in error.message:  # it is a part, after all
+            if not _at_the_cut(error.message, len(head) + len(body[start : start + 2 * size])):
                 raise _moved(error, "", 0, start - len(head)) from None
+
+
+def _at_the_cut(message: str, length: int) -> bool:
+    """Whether this is no more than what a parser says of a text that ends too early: in a word, or behind a sign."""
+    at = _BYTE.search(message)
+    return "truncated" in message or "trailing" in message or (at is not None and int(at[1]) > length - _WORD)
 
 
 def _ends(brackets: Brackets, at: int) -> tuple[Int64s, int | None]:

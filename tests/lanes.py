@@ -15,6 +15,7 @@ import time
 from collections import deque
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import Self
 
 from tests import counts
 
@@ -57,9 +58,13 @@ class Lane:
         self._left = left
         self._stopped = False
         self._process: subprocess.Popen[str] | None = None
+        self._starting = threading.Lock()
         self._telling: deque[str] = deque(maxlen=_TOLD_AGAIN)
         self._running = threading.Thread(target=self._run)
+
+    def start(self) -> Self:
         self._running.start()
+        return self
 
     def _run(self) -> None:
         begun = time.monotonic()
@@ -74,23 +79,28 @@ class Lane:
         print(f"{self.name:>6} | exit code {self.worst} after {time.monotonic() - begun:.0f} s", flush=True)
 
     def _test(self, cache: str, folders: tuple[str, ...]) -> None:
-        with subprocess.Popen(
-            _command(cache, folders),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,  # a terminal's interrupt would come twice, and end pytest before it has tidied up
-        ) as self._process:
-            assert self._process.stdout is not None
-            for line in self._process.stdout:
+        with self._starting:
+            if self._stopped:
+                return
+            self._process = process = subprocess.Popen(
+                _command(cache, folders),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                start_new_session=True,  # a terminal's interrupt would come twice, and end pytest before it tidied up
+            )
+        with process:
+            assert process.stdout is not None
+            for line in process.stdout:
                 print(f"{self.name:>6} | {line.rstrip()}", flush=True)
                 if line.startswith(_TELLING):
                     self._telling.append(line.rstrip())
-        self.worst = max(self.worst, abs(self._process.returncode))
+        self.worst = max(self.worst, abs(process.returncode))
 
     def end(self) -> int:
-        self._running.join()
+        if self._running.ident is not None:
+            self._running.join()
         return self.worst or int(not self._whole)
 
     def tell_failures(self) -> None:
@@ -98,9 +108,10 @@ class Lane:
             print(f"\n{self.name}: exit code {code}", *self._telling, sep="\n", flush=True)
 
     def stop(self) -> None:
-        self._stopped = True
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGINT)
+        with self._starting:
+            self._stopped = True
+            if self._process is not None and self._process.poll() is None:
+                self._process.send_signal(signal.SIGINT)
 
 
 def _interrupt(_number: int, _frame: object) -> None:
@@ -108,12 +119,15 @@ def _interrupt(_number: int, _frame: object) -> None:
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGINT):  # the latter is ignored in the background of a shell, and inherited
+        signal.signal(number, _interrupt)
     left = SimpleQueue[str]()
     for folder in NEXT:
         left.put(folder)
     lanes = [Lane(name, left) for name in LANES]
     try:
+        for lane in lanes:
+            lane.start()
         worst = max(lane.end() for lane in lanes)
         for lane in lanes:
             lane.tell_failures()

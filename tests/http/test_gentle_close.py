@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 
 import pytest
@@ -69,8 +70,9 @@ def test_who_never_stops_is_cut(server: Server) -> None:
             send_for_ever(raw)
 
 
+@pytest.mark.parametrize("piece", [8 << 10, 24 << 20])
 @pytest.mark.parametrize("closes", [False, True])
-def test_what_nobody_wants_is_read_slowly(server: Server, closes: bool) -> None:
+def test_what_nobody_wants_is_read_slowly(server: Server, closes: bool, piece: int) -> None:
     """Both ways in which a refused body is read on: to its end, and until the connection is closed."""
     size, turns = (24 << 20, 1) if closes else (1 << 20, 12)  # the latter is as much as a request may have here
     held_by_sockets = 8 << 20 if closes else 0
@@ -80,7 +82,11 @@ def test_what_nobody_wants_is_read_slowly(server: Server, closes: bool) -> None:
             raw.send(head(f"Content-Length: {size}").replace(b"application/json", b"text/nonsense"))
             status, headers, _ = raw.answer()
             assert (status, headers.get("connection")) == (415, "close" if closes else None)
-            raw.send(b" " * size)  # behind its refusal
+            raw.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if piece < size:
+                raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, piece)  # no more is on its way at a time
+            for _ in range(max(1, size // piece)):
+                raw.send(b" " * min(size, piece))  # behind its refusal
             if not closes:
                 raw.send(b"GET /healthz HTTP/1.1\r\nHost: here\r\n\r\n")
                 assert raw.answer()[0] == 200

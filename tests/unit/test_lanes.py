@@ -19,7 +19,7 @@ def lane(monkeypatch: pytest.MonkeyPatch, *, left: tuple[str, ...], program: str
     queue = SimpleQueue[str]()
     for folder in left:
         queue.put(folder)
-    return lanes.Lane("spark", queue).end()
+    return lanes.Lane("spark", queue).start().end()
 
 
 def test_every_folder_is_there_and_named_once():
@@ -37,7 +37,7 @@ def test_the_worst_of_what_a_lane_took_counts(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_lane_that_breaks_is_not_green(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(lanes, "_command", lambda cache, _: ["/no/such/python", cache])
-    assert lanes.Lane("spark", SimpleQueue[str]()).end() == 1
+    assert lanes.Lane("spark", SimpleQueue[str]()).start().end() == 1
 
 
 _TIDY = """
@@ -60,9 +60,10 @@ sys.exit(lanes.main())
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_lanes_that_are_interrupted_leave_nothing_behind(how: signal.Signals):
-    command = [sys.executable, "-c", _LANES]
+    """Also in the background of a shell, where interrupts are ignored."""
+    shell = ["bash", "-c", 'trap "" INT; exec "$@"', "-", sys.executable, "-c", _LANES]
     with subprocess.Popen(
-        command, cwd=lanes._TESTS.parent, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        shell, cwd=lanes._TESTS.parent, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as run:
         assert run.stdout is not None
         servers = [int(run.stdout.readline().split()[-1]) for _ in lanes.LANES]

@@ -5,7 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from sluice.api.gentle_close import GentleTransport
+import pytest
+
+from sluice.api.gentle_close import (
+    CATCH_UP_S,
+    DISCARD_RATE,
+    LINGER_BYTES,
+    LINGER_S,
+    SHORTEST_PAUSE_S,
+    GentleTransport,
+    Pace,
+)
 
 
 class Closing(asyncio.Protocol):
@@ -38,3 +48,26 @@ def test_nothing_is_written_after_the_end() -> None:
         return found
 
     assert asyncio.run(talk()) == b"answer"
+
+
+def seconds_to_read(total: int, piece: int, late_s: float = 0.0) -> float:
+    """Of a sender that always has more, by a reader that is woken so much too late."""
+    now, pace = 100.0, Pace(100.0)
+    for _ in range(total // piece):
+        if pause_s := pace.pause_s(piece, now):
+            assert pause_s >= SHORTEST_PAUSE_S
+            now += pause_s + late_s
+    return now - 100.0
+
+
+@pytest.mark.parametrize("piece", [1000, 8 << 10, 64 << 10, 256 << 10, 1 << 20])
+def test_what_nobody_wants_is_read_at_the_rate_in_whatever_pieces_it_comes(piece: int) -> None:
+    total = 16 << 20
+    assert total / DISCARD_RATE - SHORTEST_PAUSE_S <= seconds_to_read(total, piece) <= total / DISCARD_RATE
+
+
+def test_a_reader_that_is_woken_late_catches_up_but_has_nothing_saved_up() -> None:
+    assert seconds_to_read(LINGER_BYTES, 256 << 10, late_s=CATCH_UP_S / 2) < LINGER_S
+    pace = Pace(0.0)
+    assert pace.pause_s(1 << 20, 1000.0) < (1 << 20) / DISCARD_RATE
+    assert pace.pause_s(int(DISCARD_RATE), 1000.0) > 1.0 - CATCH_UP_S

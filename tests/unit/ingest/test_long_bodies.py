@@ -177,6 +177,16 @@ def test_text_in_which_the_scan_goes_astray_is_told_as_what_it_is(size: int) -> 
         assert error.message.endswith(f"(byte {place}")
 
 
+@pytest.mark.parametrize("atom", [b"-1.5", b"true", b"null", b'"\\u00e9"', b"1e-7"])
+def test_a_long_record_is_told_as_too_long_wherever_it_is_cut(atom: bytes) -> None:
+    """Of a text that is cut behind a sign, or in a word, the parser says more than that it ends too early."""
+    limits = IngestLimits(max_text_bytes=500)
+    for pad in range(len(atom) + 1):
+        value = b" " * pad + b"[" + (atom + b",") * 1000 + b"1]"
+        error = refusal(v2(b'{"value":%b}' % value), size=100, limits=limits)
+        assert (error.error, error.fields["field"]) == ("MESSAGE_TOO_LARGE", "records[0]")
+
+
 def test_a_name_that_looks_like_a_place_is_left_as_it_is() -> None:
     error = refusal(v2(*[b'{"value":1}'] * 30, b'{"(byte 5)":1}'))
     assert error.message == "records[30].(byte 5): unknown field"
@@ -242,6 +252,7 @@ def test_entries_of_a_long_batch_fail_alone_and_by_their_place() -> None:
     assert [n for n, one in enumerate(found) if isinstance(one, InvalidRequest)] == [17]
     assert isinstance(found[17], InvalidRequest)
     assert found[17].fields["field"] == "entries[17].partition_id"
+    assert (found[17].__context__, found[17].__traceback__) == (None, None)  # whose frames would keep the text
     entries[20] = b'{"value":null}'
     with pytest.raises(InvalidRequest, match=r"entries\[20\]\.id: must be given"):
         batches(entries, 64)
