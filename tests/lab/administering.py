@@ -22,6 +22,7 @@ from tests.lab.client import (
     topic_path,
 )
 from tests.lab.history import Operation
+from tests.lab.producing import told_of
 
 JOBS = (
     ("retention",),
@@ -62,7 +63,7 @@ class Administering(Client):
         ).json()
         first, last = found["earliest_offset"], found["latest_offset"]
         before = self.dice.randint(first, max(first, last - 20))
-        operation = self.recorder.invoke(self.name, "position", topic=EVENTS, partition=partition)
+        operation = self.recorder.invoke(self.name, "position", topic=EVENTS, partition=partition, before=before)
         body = {"offsets": [{"partition": partition, "before_offset": before}]}
         one = self.ask(operation, "POST", f"{topic_path(EVENTS)}/records:delete", json=body).json()["offsets"][0]
         if one.get("low_watermark") is None:
@@ -117,7 +118,7 @@ class Administering(Client):
         )
         records = [{"value": f"{producer}:{number}:{index}"} for index in range(count)]
         answer = self.ask(operation, "POST", f"/topics/{AGAIN}", json={"records": records}).json()
-        operation.ok(at=[[one["partition"], -1 if one["error_code"] else one["offset"]] for one in answer["offsets"]])
+        operation.ok(**told_of(answer["offsets"], "all"))
 
     def _read(self, label: str) -> None:
         operation = self.recorder.invoke(self.name, "read", topic=label, partition=0, **{"from": 0})

@@ -24,7 +24,8 @@ MOST_ORDERS = 5
 """Partitions to which the topic grows."""
 PARTITIONS = {ORDERS: 2, EVENTS: 2, KEYS: 2}
 TOPICS: dict[str, dict[str, str]] = {
-    ORDERS: {},
+    # None of its records is older than two hours, whatever the clock says: nothing may go.
+    ORDERS: {"segment.bytes": "20000", "retention.ms": "7200000"},
     EVENTS: {"segment.bytes": "4000", "retention.bytes": "30000"},
     KEYS: {
         "cleanup.policy": "compact",

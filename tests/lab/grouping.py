@@ -13,6 +13,7 @@ from tests.lab.client import CLUSTER, EVENTS, KEYS, ORDERS, Client, Refusal, Sur
 
 SESSION_MS, REBALANCE_MS = 2_000, 6_000
 READ = [ORDERS, EVENTS]
+GROUPS = ("eager", "coop", "bare", "v2")
 OPTIONS: dict[str, Any] = {
     "auto_offset_reset": "earliest",
     "enable_auto_commit": False,
@@ -267,4 +268,4 @@ class Watching(Client):
         super().__init__(around, "watch")
 
     def once(self) -> None:
-        committed(self, self.dice.choice(["eager", "coop", "bare", "v2"]))
+        committed(self, self.dice.choice(GROUPS))

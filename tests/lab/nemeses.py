@@ -66,17 +66,18 @@ class Nemeses:
         """A second service takes the leadership by force from one that is alive; clients reach both."""
         self._two(seconds, end, frozen=False)
 
-    def do_zombie(self, seconds: float, end: str) -> None:
-        """The first one is frozen meanwhile, and wakes up beside its successor."""
-        self._two(seconds, end, frozen=True)
+    def do_zombie(self, seconds: float, end: str, lapse: bool = False) -> None:
+        """The first one is frozen meanwhile, and wakes up beside its successor. That one may also wait until the claim
+        has lapsed, where no lock of a folder stands in its way."""
+        self._two(seconds, end, frozen=True, force=not lapse)
 
-    def _two(self, seconds: float, end: str, *, frozen: bool) -> None:
+    def _two(self, seconds: float, end: str, *, frozen: bool, force: bool = True) -> None:
         site, first = self._site, self._site.service
         site.begin_two()
         if frozen:
             first.signal(signal.SIGSTOP)
         try:
-            site.start(force=True)
+            site.start(force=force)
             first.signal(signal.SIGCONT)
             self._wait(seconds)
         finally:
@@ -84,7 +85,7 @@ class Nemeses:
         if end == "kill":
             first.kill()
         else:
-            first.terminate()
+            site.stop(first)
         site.route()
         site.end_two()
 
@@ -99,8 +100,9 @@ class Nemeses:
     def do_torn_wal(self, bytes: int, seed: int) -> str:
         return self._torn(lambda: tear_wal(self._site.wal, bytes, seed))
 
-    def do_torn_commit(self, how: str, seed: int) -> str:
-        return self._torn(lambda: tear_commit(self._site.path, self._site.wal, how, seed))
+    def do_torn_commit(self, how: str, seed: int, what: str) -> str:
+        """Or the data file that it names."""
+        return self._torn(lambda: tear_commit(self._site.path, self._site.wal, how, seed, what))
 
     def _torn(self, tear: Callable[[], str]) -> str:
         """While nobody leads: an offline job that is alive would go on writing behind what was torn."""

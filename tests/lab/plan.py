@@ -40,6 +40,7 @@ TORN: dict[str, Draw] = {
     "torn-wal": lambda dice: {"bytes": dice.randint(1, 400), "seed": dice.randrange(1 << 30)},
     "torn-commit": lambda dice: {
         "how": dice.choice(["empty", "half", "line", "garbage", "zeros"]),
+        "what": dice.choice(["commit", "commit", "data"]),
         "seed": dice.randrange(1 << 30),
     },
 }
@@ -63,6 +64,7 @@ BUCKET: dict[str, Draw] = {
     "delay": _fault(delay=[0.1, 0.5, 1.5], chance=[0.3, 1.0]),
     "hang": _fault(chance=[0.05, 0.2]),
     "outage": _for(0.3, 3.0),
+    "zombie": lambda dice: COMMON["zombie"](dice) | {"lapse": dice.random() < 0.5},
 }
 KINDS = {"folder": COMMON | TORN | STORE, "disk": COMMON | TORN | STORE | DISK, "bucket": COMMON | BUCKET}
 

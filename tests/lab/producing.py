@@ -8,7 +8,7 @@ import io
 import itertools
 import json
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,6 +19,7 @@ import pyarrow as pa
 from sluice.api.client import Delivery, SluiceClient
 from tests.lab.client import ACK_MS, CLUSTER, EVENTS, KEYS, ORDERS, Client, Refusal, Surroundings, Unknown
 from tests.lab.history import Operation, now
+from tests.lab.storage import NAME
 
 KEY_COUNT = 15
 GIVE_UP_S = 8.0
@@ -89,6 +90,7 @@ class Producing(Client):
             self.name,
             "produce",
             topic=kind.topic,
+            partition=kind.partition,
             producer=self._producer,
             number=number,
             count=count,
@@ -104,7 +106,7 @@ class Producing(Client):
             self._until_told(operation, content, media)
             self._sequence += count if kind.mode == "partition" else 1
 
-    def _post(self, content: bytes, media: str) -> list[list[int]]:
+    def _post(self, content: bytes, media: str) -> Told:
         kind = self._kind
         path = f"/topics/{kind.topic}" + ("" if kind.partition is None else f"/partitions/{kind.partition}")
         headers = {"Content-Type": media}
@@ -112,11 +114,11 @@ class Producing(Client):
             headers |= self._identity | {"Sluice-Sequence": str(self._sequence)}
         params = {"acks": kind.acks, "timeout_ms": str(ACK_MS), "response": "full"}
         answer = self.send("POST", path, content=content, headers=headers, params=params).json()
-        return [[-1, -1] if one["error_code"] else [one["partition"], one["offset"]] for one in answer["offsets"]]
+        return told_of(answer["offsets"], kind.acks)
 
     def _once(self, operation: Operation, content: bytes, media: str) -> None:
         try:
-            operation.ok(at=self._post(content, media))
+            operation.ok(**self._post(content, media))
         except Refusal as error:
             operation.fail(error.error)
         except Unknown as error:
@@ -127,9 +129,9 @@ class Producing(Client):
         while True:
             why = "some partitions refused"
             try:
-                at = self._post(content, media)
-                if all(offset >= 0 for _, offset in at):
-                    operation.ok(at=at)
+                told = self._post(content, media)
+                if all(one is not None and one[1] >= 0 for one in told["at"]):
+                    operation.ok(**told)
                     return
             except Refusal as error:
                 why = str(error)
@@ -147,6 +149,25 @@ class Producing(Client):
             self.stopping.wait(0.05)
 
 
+Told = dict[str, list[Any]]
+
+
+def told_of(entries: Sequence[Mapping[str, Any]], acks: str) -> Told:
+    """Where the records of an answer are. One with an error of 4xx was refused, of others nobody knows."""
+    at: list[list[int] | None] = []
+    unplaced = []
+    for index, one in enumerate(entries):
+        if code := one["error_code"]:
+            refused = int(str(code)[:3]) < httpx.codes.INTERNAL_SERVER_ERROR
+            at.append(None if refused else [-1, -1])
+        elif acks == "0" or one["offset"] >= 0:
+            at.append([one["partition"], one["offset"]])
+        else:
+            at.append([-1, -1])
+            unplaced.append(index)
+    return {"at": at} | ({"unplaced": unplaced} if unplaced else {})
+
+
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -155,8 +176,8 @@ def arrow_body(names: Sequence[str], values: Sequence[str | None], keys: Sequenc
     if keys is not None:
         # As JSON has them, so that a key is the same key and in the same partition whoever sends it.
         columns["key"] = pa.array([json.dumps(key).encode() for key in keys], pa.binary())
-        # A tombstone is found in a file that was set aside by its header.
-        named = [[{"key": "name", "value": json.dumps(name).encode()}] for name in names]
+        # A tombstone is known by its header, also in a file that was set aside.
+        named = [[{"key": NAME, "value": json.dumps(name).encode()}] for name in names]
         unnamed = [None if value is not None else one for value, one in zip(values, named, strict=True)]
         columns["headers"] = pa.array(unnamed, HEADERS)
     table, sink = pa.table(columns), io.BytesIO()
@@ -169,8 +190,10 @@ def _body(kind: Kind, names: list[str], values: list[str | None], keys: list[str
     if kind.body == "arrow":
         return arrow_body(names, values, keys), ARROW
     records: list[dict[str, Any]] = [{"value": value} for value in values]
-    for record, key in zip(records, keys or (), strict=False):
+    for record, name, key in zip(records, names, keys or (), strict=False):
         record["key"] = key
+        if record["value"] is None:
+            record["headers"] = [{"name": NAME, "value": base64.b64encode(name.encode()).decode()}]
     if kind.body == "binary":
         for record in records:
             record["value"] = base64.b64encode(record["value"].encode()).decode()
@@ -206,7 +229,10 @@ class ThePythonProducer(Client):
             if (error := future.exception()) is not None:
                 operation.info(repr(error)[:200])
             else:
-                operation.ok(at=[[future.result().partition, future.result().offset]])
+                found = future.result()
+                operation.ok(
+                    **told_of([{"error_code": None, "partition": found.partition, "offset": found.offset}], "all")
+                )
 
         self._inner.send(ORDERS, f"{self.name}.0:{number}:0".encode()).add_done_callback(done)
 
@@ -228,7 +254,7 @@ class Slow(Client):
         number, self._number = self._number, self._number + 1
         value = f"{self.name}.0:{number}:0"
         operation = self.recorder.invoke(
-            self.name, "produce", topic=ORDERS, producer=f"{self.name}.0", number=number, count=1, acks="1"
+            self.name, "produce", topic=ORDERS, partition=0, producer=f"{self.name}.0", number=number, count=1, acks="1"
         )
         body = json.dumps({"records": [{"value": value}]}).encode()
         head = (
@@ -247,8 +273,7 @@ class Slow(Client):
         elif answer is None:
             operation.info("no whole answer")
         else:
-            one = answer["offsets"][0]
-            operation.ok(at=[[-1, -1] if one["error_code"] else [one["partition"], one["offset"]]])
+            operation.ok(**told_of(answer["offsets"], "1"))
 
     def _exchange(self, request: bytes, until: int | None) -> dict[str, Any] | None:
         url = httpx.URL(self.around.url)

@@ -72,13 +72,14 @@ class DeltaReading(Client):
     def once(self) -> None:
         place = self.dice.choice(PLACES)
         offset = max(0, self._next[place] - AGAIN_BACK)
-        operation = self.recorder.invoke(self.name, "read", topic=place[0], partition=place[1], **{"from": offset})
+        asked = {"topic": place[0], "partition": place[1], "from": offset, "whole": True}
+        operation = self.recorder.invoke(self.name, "read", **asked)
         try:
             table = self.around.lake.table(f"topics/{place[0]}", place[1])
             found = table_rows(table, offset)
         except (DeltaError, OSError, RuntimeError, ValueError) as error:
             operation.fail(f"{type(error).__name__}: {error}"[:300])
             return
-        operation.ok(rows=[[at, value] for at, _, value in found])
+        operation.ok(rows=[[at, value] for at, _, value, _ in found])
         if found:
             self._next[place] = found[-1][0] + 1

@@ -25,6 +25,8 @@ class Round:
     steps: list[str]
     anomalies: list[Anomaly] = field(default_factory=list)
     allowed: Counter[str] = field(default_factory=Counter)
+    waited_s: float = 0.0
+    """How long, in peace, the oldest record with acks=1 waited that a take-over was allowed to set aside."""
     looked: Counter[str] = field(default_factory=Counter)
     nemeses: Counter[str] = field(default_factory=Counter)
     idle: Counter[str] = field(default_factory=Counter)
@@ -92,6 +94,8 @@ class Report:
         lines += ["", "job, exit code          times", *_table(_sum(one.jobs for one in self.rounds))]
         lines += ["", "looked at               number", *_table(_sum(one.looked for one in self.rounds))]
         lines += ["", "allowed                 number", *_table(_sum(one.allowed for one in self.rounds))]
+        waited_s = max((one.waited_s for one in self.rounds), default=0.0)
+        lines.append(f"the oldest that a take-over set aside had waited for {waited_s:.1f} s of peace")
         for title, seen in (
             ("jobs that failed, and what they said", _sum(one.failed for one in self.rounds)),
             ("also seen", _sum(one.broken for one in self.rounds)),
@@ -133,6 +137,7 @@ class Report:
                     "clients": one.clients,
                     "looked_at": one.looked,
                     "allowed": one.allowed,
+                    "oldest_set_aside_s": round(one.waited_s, 1),
                     "errors": dict(one.errors.most_common(60)),
                     "unexpected": one.broken,
                     "anomalies": [str(anomaly) for anomaly in one.anomalies],
@@ -150,4 +155,4 @@ def _sum(counters: Any) -> Counter[str]:
 
 
 def _table(counts: Mapping[str, int]) -> list[str]:
-    return [f"{name:22}{number:8}" for name, number in sorted(counts.items())] or ["-"]
+    return [f"{name:22} {number:7}" for name, number in sorted(counts.items())] or ["-"]

@@ -8,15 +8,17 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.disk.disks import why_not
 from tests.lab.checker import Checker
 from tests.lab.clients import SETS
-from tests.lab.facts import Anomaly
+from tests.lab.facts import Anomaly, Event
+from tests.lab.grouping import GROUPS
 from tests.lab.history import load, now
 from tests.lab.nemeses import Nemeses
 from tests.lab.plan import QUIET_S, schedule
@@ -139,7 +141,7 @@ def _play(site: Site, result: Round, seconds: float, *, with_spark: bool) -> Non
         site.start_clients(name)
     site.wait_for_work()
     began = now()
-    guard = _Guard(site, result)
+    guard = Guard(site, result)
     Nemeses(site, guard.check).run(schedule(result.seed, seconds, site.kind), began, began + seconds - QUIET_S)
     guard.check()
     site.heal()
@@ -147,33 +149,49 @@ def _play(site: Site, result: Round, seconds: float, *, with_spark: bool) -> Non
     site.end_clients()
     guard.check()
     site.settle()
+    guard.judge()
 
 
-class _Guard:
+class Guard:
     """A service ends when it is told to, and not otherwise."""
 
     def __init__(self, site: Site, result: Round) -> None:
         self._site, self._result = site, result
 
     def check(self) -> None:
-        dead = [service for service in self._site.services if not service.alive]
-        for service in dead:
+        self.judge()
+        if not self._site.services:
+            self._site.start()
+
+    def judge(self) -> None:
+        self._site.route()
+        for service in self._site.died:
             what = f"{service.end or 'killed'}: {(self._site.folder / 'service.log').read_text()[-800:]}"
             self._result.anomalies.append(Anomaly("service died", "", -1, -1, what))
-        self._site.route()
-        if dead and not self._site.services:
-            self._site.start()
+        self._site.died.clear()
+        for told in self._site.unruly:
+            self._result.anomalies.append(Anomaly("service did not stop", "", -1, -1, told))
+        self._site.unruly.clear()
 
 
 def _judge(site: Site, result: Round) -> None:
     events = load(site.history)
     result.count(events)
+    events += looks_at(site.lake.committed(), after=events[-1]["t"])
     copies = copied(site.folder / "copies")
     checker = Checker(events, site.lake.stored(), aside=set_aside(site.wal), copies=copies)
     result.anomalies += checker.run()
-    result.allowed, result.looked = checker.allowed, checker.looked
+    result.allowed, result.looked, result.waited_s = checker.allowed, checker.looked, checker.waited_s
     if told := _verified(site):
         result.anomalies.append(Anomaly("verify job", "", -1, -1, told))
+
+
+def looks_at(committed: Mapping[str, list[list[Any]]], after: float) -> Iterator[Event]:
+    """What the groups have in storage in the end, as if somebody had asked for it."""
+    for group in GROUPS:
+        head = {"t": after + 1, "who": "storage.0", "op": f"storage.0#{group}", "do": "committed"}
+        yield head | {"is": "invoke", "group": group}
+        yield head | {"t": after + 2, "is": "ok", "offsets": committed.get(group, [])}
 
 
 def _verified(site: Site) -> str:

@@ -74,6 +74,8 @@ class ServiceProcess:
         self._log = log
         self._child = nursery.start("service", spec, log, SETTINGS | dict(settings))
         self.port = 0
+        self.told = self.hung = False
+        """Whether it was told to end; and did not, but by force."""
 
     def wait_ready(self) -> None:
         deadline = now() + START_S
@@ -103,13 +105,16 @@ class ServiceProcess:
         self._child.signal(number)
 
     def kill(self) -> None:
+        self.told = self.told or self.alive
         self.signal(signal.SIGKILL)
         assert self._child.wait(STOP_S), "a process survived kill -9"
 
     def terminate(self) -> str:
         """In order; by force if that takes too long."""
+        self.told = self.told or self.alive
         self.signal(signal.SIGTERM)
         if not self._child.wait(STOP_S):
+            self.hung = True
             self.kill()
         return self.end
 

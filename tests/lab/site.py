@@ -77,6 +77,10 @@ class Site:
         self.nursery = Nursery(folder / "out")
         self.services: list[ServiceProcess] = []
         """The newest last; more than one only while two are at work."""
+        self.died: list[ServiceProcess] = []
+        """Those that ended though nobody told them to."""
+        self.unruly: list[str] = []
+        """What was seen of those that were told to, and did not do it in order."""
         self.clients: dict[str, Child] = {}
         self.settings = dict(settings or {})
         self._lives = 0
@@ -111,6 +115,7 @@ class Site:
         return service
 
     def route(self) -> None:
+        self.died += [service for service in self.services if not service.alive and not service.told]
         self.services = [service for service in self.services if service.alive]
         self.front.targets = tuple(service.port for service in self.services)
 
@@ -212,8 +217,16 @@ class Site:
 
     def _stop_all(self) -> None:
         for service in self.services:
-            self.recorder.note("lab", "stopped", end=service.terminate())
+            if (end := self.stop(service)) != "exit code 0":
+                self.unruly.append(f"it ended with {end!r}")
         self.route()
+
+    def stop(self, service: ServiceProcess) -> str:
+        end = service.terminate()
+        self.recorder.note("lab", "stopped", end=end)
+        if service.hung:
+            self.unruly.append("SIGTERM had no effect")
+        return end
 
     def close(self) -> None:
         self.nursery.close()

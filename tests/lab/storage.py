@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from deltalake.exceptions import TableNotFoundError
 
 from tests.lab.facts import Place, Stored, Value
 
+NAME = "name"
+"""The header that names a tombstone."""
 _VALUE = re.compile(rb"[a-z0-9-]+(?:\.[a-z0-9]+)+:\d+:\d+")
 
 
@@ -22,15 +25,20 @@ def plain(stored: bytes | None) -> str | None:
     return None if stored is None else stored.decode().strip('"')
 
 
-def table_rows(table: DeltaTable, first: int = 0) -> list[tuple[int, str | None, Value]]:
-    query = f'select "offset", key, value from t where "offset" >= {first} order by "offset"'
+def table_rows(table: DeltaTable, first: int = 0) -> list[tuple[int, str | None, Value, str]]:
+    """Offset, key, value, and what a header calls a record without a value."""
+    query = f'select "offset", key, value, headers from t where "offset" >= {first} order by "offset"'
     rows = pa.table(QueryBuilder().register("t", table).execute(query).read_all())
-    columns = [rows.column(name) for name in ("offset", "key", "value")]
-    offsets, keys, values = (
-        columns[0].to_pylist(),
-        *(column.cast(pa.binary()).to_pylist() for column in columns[1:]),
-    )
-    return [(o, plain(k), plain(v)) for o, k, v in zip(offsets, keys, values, strict=True)]
+    offsets, headers = (rows.column(name).to_pylist() for name in ("offset", "headers"))
+    keys, values = (rows.column(name).cast(pa.binary()).to_pylist() for name in ("key", "value"))
+    return [
+        (offset, plain(key), plain(value), _name(more) if value is None else "")
+        for offset, key, value, more in zip(offsets, keys, values, headers, strict=True)
+    ]
+
+
+def _name(headers: list[dict[str, Any]] | None) -> str:
+    return next((plain(one["value"]) or "" for one in headers or () if one["key"] == NAME), "")
 
 
 class Lake:
@@ -46,7 +54,7 @@ class Lake:
     def topics(self) -> list[dict[str, Any]]:
         """The newest value of each key of the catalog, of topics that are not deleted."""
         newest: dict[str, str | None] = {}
-        for _, key, value in table_rows(self.table("topics/__cluster_metadata", 0)):
+        for _, key, value, _ in table_rows(self.table("topics/__cluster_metadata", 0)):
             assert key is not None
             newest[key] = value
         found = []
@@ -63,18 +71,48 @@ class Lake:
             again = "~" in topic["folder"].rpartition("/")[2] or topic["name"].startswith("again")
             label = f"{topic['name']}@{topic['id']}" if again else topic["name"]
             compacted = "compact" in topic["configs"].get("cleanup.policy", "")
+            trims = "retention.bytes" in topic["configs"]
             for partition in range(topic["partitions"][-1]):
-                found[label, partition] = self._stored(topic["folder"], partition, compacted)
+                found[label, partition] = self._stored(topic["folder"], partition, compacted, trims)
         return found
 
-    def _stored(self, folder: str, partition: int, compacted: bool) -> Stored:
+    def _stored(self, folder: str, partition: int, compacted: bool, trims: bool) -> Stored:
         try:
             table = self.table(folder, partition)
         except TableNotFoundError:
-            return Stored({}, compacted=compacted)  # nothing was ever appended to it
+            return Stored({}, compacted=compacted, trims=trims)  # nothing was ever appended to it
         start, end = (table.transaction_version(name) or 0 for name in ("sluice.start", "sluice.end"))
-        rows = {offset: (key, value) for offset, key, value in table_rows(table, start)}
-        return Stored(rows, start, end, compacted)
+        return stored_of(table_rows(table, start), start, end, compacted=compacted, trims=trims)
+
+    def committed(self) -> dict[str, list[list[Any]]]:
+        """What the groups have committed, as the topic of their offsets has it: topic, partition, offset."""
+        try:
+            rows = table_rows(self.table("topics/__consumer_offsets", 0))
+        except TableNotFoundError:
+            return {}
+        newest = {key: value for _, key, value, _ in rows if key is not None}
+        found: dict[str, list[list[Any]]] = {}
+        for key, value in newest.items():
+            what = json.loads(key)
+            if what["type"] == "offset" and value is not None:
+                at = json.loads(value)["offset"]
+                found.setdefault(what["group"], []).append([what["topic"], what["partition"], at])
+        return found
+
+
+def stored_of(
+    rows: Sequence[tuple[int, str | None, Value, str]], start: int, end: int, *, compacted: bool, trims: bool
+) -> Stored:
+    counts = Counter(offset for offset, *_ in rows)
+    return Stored(
+        {offset: (key, value) for offset, key, value, _ in rows},
+        start,
+        end,
+        compacted,
+        trims,
+        tombstones={offset: name for offset, _, value, name in rows if value is None},
+        twice=sorted(offset for offset, count in counts.items() if count > 1),
+    )
 
 
 def set_aside(wal: Path) -> Iterator[str]:

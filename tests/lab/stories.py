@@ -18,7 +18,9 @@ class Story:
         self.rows: dict[int, tuple[str | None, Value]] = {}
         self.start = 0
         self.end: int | None = None
-        self.compacted = False
+        self.compacted = self.trims = False
+        self.tombstones: dict[int, str] = {}
+        self.twice: list[int] = []
         self.aside: list[str] = []
         self.copies: list[tuple[str, int, int, Value]] = []
         self.more: dict[tuple[str, int], Stored] = {}
@@ -54,8 +56,13 @@ class Story:
         value = None if more.get("tombstones") else f"{producer}:{number}:0"
         self.call("produce", began | more, end if offset >= 0 or how != "ok" else None, f"{producer}.0", how, **times)
         if stored:
-            self.rows[offset] = (key, value)
+            self.store(offset, key, value, f"{producer}:{number}:0")
         return f"{producer}:{number}:0"
+
+    def store(self, offset: int, key: str | None, value: Value, name: str) -> None:
+        self.rows[offset] = (key, value)
+        if value is None:
+            self.tombstones[offset] = name
 
     def batch(self, *offsets: int, stored: bool = True, **more: Any) -> None:
         """One request of a plain producer."""
@@ -63,7 +70,7 @@ class Story:
         self.call("produce", began | more, {"at": [[0, offset] for offset in offsets]}, "b.0")
         for index, offset in enumerate(offsets) if stored else ():
             key = more["keys"][index] if "keys" in more else None
-            self.rows[offset] = (key, None if index in more.get("tombstones", ()) else f"b:0:{index}")
+            self.store(offset, key, None if index in more.get("tombstones", ()) else f"b:0:{index}", f"b:0:{index}")
 
     def deleted(self, topic: str = "t", how: str = "ok", **times: float) -> None:
         self.call("delete", {"topic": topic}, {} if how == "ok" else {"error": "NO"}, "admin.0", how, **times)
@@ -76,9 +83,9 @@ class Story:
         rows = [["t", 0, offset, self.rows.get(offset, (None, f"p:{offset}:0"))[1]] for offset in offsets]
         self.call("poll", {"group": "g"} | more, {"rows": rows}, who)
 
-    def joined(self, generation: int, *partitions: int, member: str = "m") -> None:
+    def joined(self, generation: int, *partitions: int, member: str = "m", who: str = "c.0") -> None:
         owned = [["t", partition] for partition in partitions]
-        self.call("join", {"group": "g"}, {"member": member, "generation": generation, "partitions": owned})
+        self.call("join", {"group": "g"}, {"member": member, "generation": generation, "partitions": owned}, who)
 
     def commit(self, offset: int, generation: int = 1, how: str = "ok") -> None:
         offsets = [["t", 0, offset]]
@@ -91,7 +98,8 @@ class Story:
 
     def found(self) -> list[str]:
         end = self.end if self.end is not None else max(self.rows, default=-1) + 1
-        stored = {T0: Stored(self.rows, self.start, end, self.compacted)} | self.more
+        mine = Stored(self.rows, self.start, end, self.compacted, self.trims, self.tombstones, self.twice)
+        stored = {T0: mine} | self.more
         if self.gone:
             del stored[T0]
         checker = Checker(self.events, stored, aside=self.aside, copies=self.copies)
@@ -117,6 +125,7 @@ def nothing(_: Story) -> None:
 
 
 def retention(story: Story) -> None:
+    story.trims = True
     values = [story.sent(number, number) for number in range(4)]
     story.read(0, *enumerate(values))
     story.call("position", {"topic": "t", "partition": 0}, {"start": 2})
@@ -229,7 +238,9 @@ def a_partition_lost_and_got_back(story: Story) -> None:
     for number in range(6):
         story.sent(number, number)
     story.poll(0, 1, who="v2-0.p1.0")
+    story.commit(2)
     story.poll(2, 3, who="v2-1.p2.0")
+    story.commit(4)
     story.poll(4, 5, who="v2-0.p1.0")
 
 
@@ -277,6 +288,7 @@ def rebalance(story: Story) -> None:
 
 
 def two_services(story: Story) -> None:
+    story.trims = True
     story.sent(0, 0)
     story.sent(1, 1)
     story.sent(2, 2)

@@ -120,16 +120,18 @@ def test_torn_files_are_repaired(tmp_root: Path, tmp_path: Path) -> None:
     history, wal = tmp_path / "history.jsonl", tmp_root / "_sluice" / "wal"
     settings = SMALL | {"sync_interval_ms": 300}
     torn = []
-    for number, how in enumerate(("empty", "line", "garbage")):
+    tears = (("empty", "commit"), ("line", "commit"), ("garbage", "commit"), ("half", "data"), ("zeros", "data"))
+    for number, (how, what) in enumerate(tears):
         process = Process(tmp_root, history, producers=[[f"p{number}", "plain", "all", 0]], settings=settings)
         process.wait_for("ack", count=60)
         process.kill()
-        torn += [tear_wal(wal, 100, number), tear_commit(tmp_root, wal, how, number)]
+        torn += [tear_wal(wal, 100, number), tear_commit(tmp_root, wal, how, number, what)]
     with LogStore.open(settings_of(str(tmp_root), **settings)):
         pass  # what stock readers see is right once a leader has recovered
     check(tmp_root, history)
     assert all(" bytes at " in one for one in torn[::2]), torn
-    assert any(": version " in one for one in torn[1::2]), torn
+    assert any("commit of version " in one for one in torn[1:6:2]), torn
+    assert any("data of version " in one for one in torn[7::2]), torn
 
 
 def test_values_set_aside_are_found_in_their_files(tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from tests.counts import TORTURE_S
+from tests.lab.grouping import GROUPS
 from tests.lab.producing import KINDS
 from tests.lab.report import Report, Round
 
 LONG_S = 300
 """From here on everybody must have got something done, on the busiest machine."""
-GROUPS = ("eager", "coop", "bare", "v2")
 CLIENTS = {
     *(*KINDS, "python", "slow", "fetch-0", "fetch-1", "delta", "jobs"),
     *(f"{group}-{number}" for group in GROUPS for number in range(2)),
@@ -26,6 +26,7 @@ CLIENTS = {
         "watch committed",
         "admin position",
         "admin alter",
+        "admin grow",
         "admin delete",
         "admin create",
         "admin produce",

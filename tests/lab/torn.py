@@ -4,8 +4,8 @@ After a kill the page cache keeps every byte, so a torn write has to be made. La
 
 - Behind the last whole entry of a write-ahead log. A group of entries is acknowledged only after its fsync, so whatever
   stands behind it is a write that was on its way.
-- The newest commit of a partition, if it is newer than the version that the log's last sync point names. Its records
-  are in the fsynced write-ahead log (ADR 0002), whoever was told that they are committed.
+- The newest commit of a partition, and the data file that it adds, if it is newer than the version that the log's last
+  sync point names. Its records are in the fsynced write-ahead log (ADR 0002), whoever was told that they are committed.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def tear_wal(wal: Path, count: int, seed: int) -> str:
     return f"{len(garbage)} bytes at {scan.end} of {path.name}"
 
 
-def tear_commit(root: Path, wal: Path, how: str, seed: int) -> str:
-    """The newest commit of a partition that nothing says is on disk."""
+def tear_commit(root: Path, wal: Path, how: str, seed: int, what: str = "commit") -> str:
+    """The newest commit of a partition that nothing says is on disk, or the data file that it adds."""
     synced: dict[tuple[str, int], tuple[PartitionRef, SyncPoint]] = {}
     for _, scan in _scans(wal):
         for control in scan.controls:
@@ -60,9 +60,14 @@ def tear_commit(root: Path, wal: Path, how: str, seed: int) -> str:
         newest = commits[-1] if commits else None
         if newest is None or int(newest.stem) <= point.version or b'"kind":"append"' not in newest.read_bytes():
             continue
-        newest.write_bytes(_torn(newest.read_bytes(), how))
-        return f"{ref.topic}-{ref.partition}: version {int(newest.stem)}, synced was {point.version}"
+        torn = newest if what == "commit" else root / ref.folder / _added(newest.read_bytes())
+        torn.write_bytes(_torn(torn.read_bytes(), how))
+        return f"{ref.topic}-{ref.partition}: {what} of version {int(newest.stem)}, synced was {point.version}"
     return "everything was synced"
+
+
+def _added(commit: bytes) -> str:
+    return next(str(action["add"]["path"]) for action in map(json.loads, commit.splitlines()) if "add" in action)
 
 
 def _torn(data: bytes, how: str) -> bytes:
@@ -70,7 +75,7 @@ def _torn(data: bytes, how: str) -> bytes:
         case "half":
             return data[: len(data) // 2]
         case "line":
-            return data[: data.rindex(b"\n", 0, len(data) - 1) + 1]
+            return data[: data.rfind(b"\n", 0, len(data) - 1) + 1]
         case "garbage":
             return random.Random(len(data)).randbytes(len(data))
         case "zeros":
