@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -33,7 +34,8 @@ from bench import (
     steps,
 )
 from bench.figures import Findings, commit, machine
-from bench.harness import Neighbours
+from bench.machine import described
+from bench.others import Others
 
 BENCHES: dict[str, Callable[[], Findings]] = {
     "append": append.run,
@@ -76,14 +78,13 @@ def main(arguments: list[str]) -> int:
     if unknown:
         console.print(f"no such benchmark: {', '.join(unknown)}. There are: {', '.join(BENCHES)}.", style="red")
         return 2
-    shape = machine()
-    console.print(f"{shape['cores']} cores, {shape['memory_gib']} GiB, Python {shape['python']}, commit {commit()}\n")
+    console.print(f"{described(machine())}, commit {commit()}\n")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ended from outside, services and folders go as well
     missed = []
     for name in names or BENCHES:
-        neighbours = Neighbours()
+        others, begun = Others(), time.monotonic()
         findings = benches[name]()
-        findings.busy_elsewhere = neighbours.cores()
+        findings.busy_elsewhere, findings.took_s = others.cores(), time.monotonic() - begun
         findings.write()
         findings.show(console)
         missed += [f"{name}: {f.what}" for f in findings.figures if f.target and not f.target.met(f.median)]

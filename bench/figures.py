@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 import statistics
 import subprocess
 from collections.abc import Sequence
@@ -14,6 +12,8 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from bench.machine import shape
 
 REPOSITORY = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
@@ -77,6 +77,7 @@ class Findings:
     notes: list[str] = field(default_factory=list)
     busy_elsewhere: float = 0.0
     """Cores that other processes used meanwhile."""
+    took_s: float = 0.0
 
     def add(self, what: str, unit: str, rounds: Sequence[float], target: Target | None = None) -> None:
         self.figures.append(Figure(what, unit, list(rounds), target))
@@ -91,6 +92,7 @@ class Findings:
             "title": self.title,
             "commit": commit(),
             "machine": machine() | {"cores_busy_elsewhere": round(self.busy_elsewhere, 2)},
+            "took_s": round(self.took_s, 1),
             "settings": self.settings,
             "figures": [figure.to_json() for figure in self.figures],
             "notes": self.notes,
@@ -112,7 +114,7 @@ class Findings:
         console.print(table)
         console.print(f"{len(self.figures[0].rounds)} rounds; other processes used {self.busy_elsewhere:.2f} cores")
         for note in self.notes:
-            console.print(f"· {note}", style="dim")
+            console.print(f"· {note}", style="dim", markup=False)
         console.print()
 
 
@@ -151,5 +153,4 @@ def _git(*arguments: str) -> str:
 
 
 def machine() -> dict[str, Any]:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return {"cores": os.cpu_count(), "memory_gib": round(memory / 2**30, 1), "python": platform.python_version()}
+    return shape(REPOSITORY / "build")  # where scratch folders are made

@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from bench.figures import REPOSITORY, Findings, at_least, at_most, percentile
 from bench.harness import append_orders, scratch, seconds
+from bench.peers.kafka import ZSTD_LEVEL
 from bench.peers.wire import varint
 from sluice.conf.settings import LogSettings, Settings, StorageSettings, WalSettings
 from sluice.log_store import parquet
@@ -44,6 +45,7 @@ BEHIND = 40
 """Versions after the last checkpoint when a cluster is closed: each of them is read again when it is opened. Fewer than
 make the merger look, because a merge is a version too."""
 GROWTH = at_most(1.3)
+BATCH_OF_MODEL = 1_000
 MIB = 1 << 20
 
 
@@ -65,7 +67,7 @@ def run(*, full: bool = False, versions: int | None = None) -> Findings:
             "wal_mib": wal,
         },
         notes=[
-            "each part is a process of its own: they are among the other processes below",
+            "each part is a process of its own",
             "two clusters in one process, the young one beside the old one, in turns: a busy machine slows both",
             "each cluster is opened with its files in the page cache; open = LogStore.open and the first read",
             f"both are closed {BEHIND} versions after a checkpoint, with no merge left to do",
@@ -73,8 +75,8 @@ def run(*, full: bool = False, versions: int | None = None) -> Findings:
             " older ones, which are decoded as well",
             "the tail cache is small, so that it is full from the start; by default memory grows by tail.cache.bytes",
             "the WAL is in the page cache after a kill -9; after a power loss its disk must be read as well",
-            "Kafka's log is a model, not a broker: record batches v2 of the same records, 1,000 each, zstd level 3;"
-            " how well orders compress depends on them, so only the ratio can be compared",
+            f"Kafka's log is a model, not a broker: record batches v2 of the same records, {BATCH_OF_MODEL:,} each,"
+            f" zstd level {ZSTD_LEVEL}; a broker's own log is in [disk](#disk), and the target is for that",
         ],
     )
     _show_versions(findings, _child("versions", old=old), old)
@@ -431,7 +433,7 @@ def _show_wal(findings: Findings, mib: int) -> None:
 
 
 def part_bytes(folder: Path) -> dict[str, Any]:
-    batches = [orders(1_000, seed) for seed in range(400)]
+    batches = [orders(BATCH_OF_MODEL, seed) for seed in range(400)]
     with _open(folder, merge_quiet_ms=100, merge_cpu_percent=100) as log:
         log.create_topic("orders", partitions=1)
         for batch in batches:
@@ -441,7 +443,7 @@ def part_bytes(folder: Path) -> dict[str, Any]:
         while len(partition.state.files) > 1 and time.monotonic() < deadline:
             time.sleep(0.05)
         after, files = sum(file.size for file in partition.state.files), len(partition.state.files)
-    records = len(batches) * 1_000
+    records = len(batches) * BATCH_OF_MODEL
     raw = sum(len(value) for batch in batches for value in batch.column("value").to_pylist())
     return {
         "raw": raw / records,
@@ -453,14 +455,14 @@ def part_bytes(folder: Path) -> dict[str, Any]:
 
 
 def _kafka_bytes(batch: pa.RecordBatch) -> int:
-    """The size of a Kafka record batch (format 2, zstd level 3) with the same records."""
+    """The size of a Kafka record batch (format 2, zstd) with the same records."""
     stamps = batch.column("timestamp").cast(pa.int64()).to_pylist()
     body = bytearray()
     for number, (micros, value) in enumerate(zip(stamps, batch.column("value").to_pylist(), strict=True)):
         record = b"\0" + varint((micros - stamps[0]) // 1000) + varint(number) + varint(-1)
         record += varint(len(value)) + value + varint(0)
         body += varint(len(record)) + record
-    return 61 + len(pa.Codec("zstd", 3).compress(bytes(body), asbytes=True))
+    return 61 + len(pa.Codec("zstd", ZSTD_LEVEL).compress(bytes(body), asbytes=True))
 
 
 def _show_bytes(findings: Findings, found: dict[str, Any]) -> None:
@@ -468,7 +470,7 @@ def _show_bytes(findings: Findings, found: dict[str, Any]) -> None:
     findings.add("stored, one file per 1,000 records", "bytes", [found["unmerged"]])
     findings.add(f"stored, merged into {found['files']:.0f} file(s)", "bytes", [found["merged"]])
     findings.add("in Kafka's log with zstd", "bytes", [found["kafka"]])
-    findings.ratio("merged / Kafka's zstd", [found["merged"]], [found["kafka"]], at_most(0.8))
+    findings.ratio("merged / Kafka's zstd", [found["merged"]], [found["kafka"]])
     findings.ratio("raw / merged", [found["raw"]], [found["merged"]], at_least(3))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import shutil
 import tempfile
 import time
@@ -56,31 +55,6 @@ def wall_and_cpu(work: Callable[[], object]) -> tuple[float, float]:
     cpu = time.process_time()
     wall = seconds(work)
     return wall, time.process_time() - cpu
-
-
-class Neighbours:
-    """How many cores other processes used since this was made."""
-
-    def __init__(self) -> None:
-        self._begun = (time.monotonic(), self._busy(), time.process_time())
-
-    @staticmethod
-    def _busy() -> float:
-        user, nice, system, _idle, _iowait, irq, softirq, steal = _cpu_times()
-        return user + nice + system + irq + softirq + steal
-
-    def cores(self) -> float:
-        wall, busy, own = self._begun
-        elsewhere = (self._busy() - busy) - (time.process_time() - own)
-        return max(0.0, elsewhere / (time.monotonic() - wall))
-
-
-def _cpu_times() -> list[float]:
-    try:
-        first = Path("/proc/stat").read_text().partition("\n")[0]
-    except OSError:
-        return [0.0] * 8
-    return [int(ticks) / os.sysconf("SC_CLK_TCK") for ticks in first.split()[1:9]]
 
 
 def append_orders(log: LogStore, rows: pa.RecordBatch, partition: int = 0) -> None:

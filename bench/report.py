@@ -13,6 +13,8 @@ from typing import Any
 
 from bench.charts import RATIO, amount
 from bench.figures import REPOSITORY, RESULTS
+from bench.machine import described
+from bench.peers.jars import taken_instead
 from bench.peers.names import NAMES
 from bench.reasons import reason_for
 
@@ -27,7 +29,9 @@ _INTRODUCTION = """# Performance
 Every figure here comes from a file in [bench/results](../bench/results) and belongs to the commit and the machine that
 are named with it. "uncommitted" is a tree with changes that no commit has. Medians count; the quartiles of the rounds
 beside them say how far to trust one. Rates of different runs cannot be compared: other processes share the machine, and
-each table says how many cores they took. Ratios can, because both sides of a ratio ran in turns.
+each table says how many cores they took (kernel threads that write pages are among them; in results that do not say
+how long they took, which are older, so may be processes of the benchmark itself). Ratios can, because both sides of a
+ratio ran in turns.
 
 | command | what it measures |
 |---|---|
@@ -43,8 +47,9 @@ rounds lies on both sides of 1 and the median within 5 % of it.
 """
 _BENCHES = """## Sluice alone
 
-What each part costs, most of them beside the bare operation below it. Where the processor time of a produce request
-goes is in the table [steps](#steps).
+What each part costs, most of them beside the bare operation below it. What the steps of a produce request cost that
+is alone is in the table [steps](#steps): it is committed alone, too. A service under load commits many requests in one
+version; the processor time of a request there is in [http](#http).
 """
 
 
@@ -118,13 +123,15 @@ def _missed(
 
 def _reasons(peers: Mapping[str, Result | None], benches: Mapping[str, Result | None]) -> str:
     """One item for each reason, with all that it explains."""
-    explained: dict[str, list[str]] = {}
+    explained: dict[str, dict[str, list[str]]] = {}
     for section, what, why in _missed(peers, benches):
         if why is not None:
-            explained.setdefault(why, []).append(f"{section}: {what}")
+            ours, _, theirs = what.partition(" / ")
+            explained.setdefault(why, {}).setdefault(f"{section}: {ours}", []).append(theirs)
     lines = ["## Where the rest of the time goes\n"]
     for why, figures in explained.items():
-        lines.append(f"- *{'; '.join(figures)}*. {why}")
+        told = [f"{ours} / {' and '.join(theirs)}" if any(theirs) else ours for ours, theirs in figures.items()]
+        lines.append(f"- *{'; '.join(told)}*. {why}")
     if not explained:
         lines.append("No target was missed for which a reason is known.")
     return "\n".join(lines)
@@ -159,14 +166,16 @@ def _missing(name: str, command: str) -> str:
 
 def _about(result: Result) -> str:
     machine, rounds = result["machine"], max(len(one["rounds"]) for one in result["figures"])
-    shape = f"{machine['cores']} cores, {machine['memory_gib']} GiB, Python {machine['python']}"
+    count = f"{rounds} {'round' if rounds == 1 else 'rounds'}"
+    took = f" in {result['took_s']:,.0f} s" if "took_s" in result else ""
     busy = f"other processes used {machine['cores_busy_elsewhere']} cores"
-    facts = f"Commit {result['commit']}; {shape}; {rounds} {'round' if rounds == 1 else 'rounds'}; {busy}."
+    facts = f"Commit {result['commit']}; {described(machine)}; {count}{took}; {busy}."
     if result.get("quick"):
         facts += " **A quick run: it shows that the benchmark works, not how fast anything is.**"
     notes = list(result["notes"])
     if jars := result.get("settings", {}).get("jars_of_the_kafka_source"):  # not all are to be had in one version
         notes.append(f"Spark's Kafka source is {', '.join(jars)}")
+        notes += [instead] if (instead := taken_instead(jars)) else []
     return "\n".join([facts, *([""] if notes else []), *(f"- {note}" for note in notes)])
 
 

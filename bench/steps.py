@@ -41,6 +41,9 @@ def run() -> Findings:
         "processor time of the steps of a produce request, each alone",
         {"partitions": PARTITIONS, "single records gathered": TOGETHER, "fsync": False},
         notes=[
+            "each request is committed alone, a version in each of its partitions: a service under load commits many"
+            " requests in one version, so that these shares are not its own; what a request costs there is the"
+            " processor time in [http](#http)",
             "one thread and nothing else: beside other threads each step also waits for the interpreter",
             "sockets, and the switches between threads, are not in it",
             f"{TOGETHER} single records are gathered into one batch; the figures are per request",

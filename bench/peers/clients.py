@@ -13,25 +13,50 @@ import pyarrow as pa
 
 from bench.data import batch
 from sluice.api.client import SluiceClient
+from sluice.api.client_reader import MOST_RECORDS
 
-THREADS = 4
+FETCH_THREADS = 4
 """Requests at once: a server that works on one and sends another, twice."""
+PRODUCE_THREADS = 16
+"""With acks=all each waits for a commit: fewer would measure `commit.interval.ms`."""
 BATCH = 10_000
 
 
 def fetch_arrow(client: SluiceClient, order: dict[str, Any]) -> int:
     """Every partition as tables, by HTTP fetch."""
+    topic = order["topic"]
 
-    def drain(number: int, end: int) -> int:
+    def fetch(number: int, position: int) -> tuple[int, int]:
+        found = client.fetch_arrow(topic, number, position)
+        return found.table.num_rows, found.next_offset
+
+    return _drain(client, order, fetch)
+
+
+def fetch_json(client: SluiceClient, order: dict[str, Any]) -> int:
+    """Every partition as JSON, by HTTP fetch; the client makes an object of each record."""
+    topic = order["topic"]
+
+    def fetch(number: int, position: int) -> tuple[int, int]:
+        found = client.fetch(topic, number, position, max_records=MOST_RECORDS, response_format="json")
+        return len(found.records), found.next_offset
+
+    return _drain(client, order, fetch)
+
+
+def _drain(client: SluiceClient, order: dict[str, Any], fetch: Callable[[int, int], tuple[int, int]]) -> int:
+    """Every partition to its end, a few of them at once. `fetch` gives the number of records and the next offset."""
+
+    def read(number: int, end: int) -> int:
         position = rows = 0
         while position < end:
-            found = client.fetch_arrow(order["topic"], number, position)
-            rows, position = rows + found.table.num_rows, found.next_offset
+            count, position = fetch(number, position)
+            rows += count
         return rows
 
     ends = client.offsets(order["topic"])
-    with ThreadPoolExecutor(THREADS) as pool:
-        return sum(pool.map(lambda one: drain(one.partition, one.latest), ends))
+    with ThreadPoolExecutor(FETCH_THREADS) as pool:
+        return sum(pool.map(lambda one: read(one.partition, one.latest), ends))
 
 
 def reader_tables(client: SluiceClient, order: dict[str, Any]) -> int:
@@ -57,13 +82,14 @@ def produce_arrow(client: SluiceClient, order: dict[str, Any]) -> int:
     def send(number: int) -> None:
         client.produce_arrow(order["topic"], tables[number % len(tables)], acks=order["acks"])
 
-    with ThreadPoolExecutor(THREADS) as pool:
+    with ThreadPoolExecutor(PRODUCE_THREADS) as pool:
         list(pool.map(send, range(count)))
     return count * BATCH
 
 
 WORK: dict[str, Callable[[SluiceClient, dict[str, Any]], int]] = {
     "fetch_arrow": fetch_arrow,
+    "fetch_json": fetch_json,
     "reader_tables": reader_tables,
     "reader_batches": reader_batches,
     "reader_records": reader_records,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -18,17 +19,21 @@ from bench.growth import orders
 from bench.harness import scratch, settings_for
 from bench.peers.findings import KAFKA, OTHER, SLUICE, PeerFindings
 from bench.peers.jars import KAFKA_VERSION
-from bench.peers.kafka import broker
+from bench.peers.kafka import BATCH_BYTES, ZSTD_LEVEL, Broker, broker
 from bench.peers.service import TOPIC
 from bench.peers.sizes import PARTITIONS, Sizes
 from sluice.log_store.engine import LogStore
 from sluice.log_store.records import TIMESTAMP
+from sluice.log_store.topic import codec
 
 REQUEST = 1_000
 QUIET_MS, SETTLE_S, MERGE_S = 500, 3.0, 120.0
-LARGE_BATCH = 1 << 20
+OUR_LEVEL = codec("producer")[1] or 0
 BEFORE, MERGED, DEEP = "Sluice, as written", "Sluice, merged", "Sluice, deeply merged"
 DEFAULT, LARGE = "Kafka, zstd, default batches", "Kafka, zstd, batches of 1 MiB"
+SAME_LEVEL = f"Kafka, zstd level {OUR_LEVEL}, default batches"
+THEIRS = {DEFAULT: (BATCH_BYTES, ZSTD_LEVEL), LARGE: (1 << 20, ZSTD_LEVEL), SAME_LEVEL: (BATCH_BYTES, OUR_LEVEL)}
+"""batch.size and compression.zstd.level of each."""
 ALL = ", with log and index files"
 
 
@@ -36,44 +41,63 @@ def run(sizes: Sizes) -> PeerFindings:
     findings = PeerFindings(
         "disk",
         f"bytes on disk per record, {sizes.disk_records:,} JSON orders over {PARTITIONS} partitions",
-        {"kafka": KAFKA_VERSION, "records": sizes.disk_records, "records_per_request": REQUEST},
+        {"kafka": KAFKA_VERSION, "records": sizes.disk_records, "records_per_request": REQUEST}
+        | {"rounds": sizes.rounds},
         notes=[
-            "one round: the same bytes come out of every one",
-            "Kafka: console-producer, zstd at its default level, batch.size 16 KiB (default) and 1 MiB",
+            "the same orders in every round; where Kafka's producer ends a batch depends on its timing",
+            f"Kafka: console-producer; zstd at its default level, {ZSTD_LEVEL}, with a batch.size of"
+            f" {BATCH_BYTES >> 10} KiB, the default, and of 1 MiB, and at level {OUR_LEVEL} (compression.zstd.level),"
+            " which Sluice takes for what it writes and merges by itself",
             "record timestamps are the time of sending on both sides",
-            "as written: one commit and file per request of 1,000 records; a busy service groups more into one",
+            f"as written: one commit and file per request of {REQUEST:,} records; a busy service groups more into one",
             "with log and index files: blocks on disk; Kafka's indexes, our Delta log and state; files that a merge"
             " replaced are not counted, they stay for file.delete.delay.ms",
         ],
     )
+    found: dict[tuple[str, str], list[float]] = {}
     with ExitStack() as stack:
         folder = stack.enter_context(scratch())
-        written, merged, lines = folder / "written", folder / "merged", folder / "lines"
-        raw = _append(written, lines, sizes.disk_records, merge=False)
-        _append(merged, lines, sizes.disk_records, merge=True)
-        findings.add(OTHER, "JSON text", "B/record", [raw / sizes.disk_records])
         kafka = stack.enter_context(broker(folder / "kafka"))
-        for what, size in ((DEFAULT, 16_384), (LARGE, LARGE_BATCH)):
-            topic = f"orders-{size}"
-            kafka.console_produce(topic, lines, codec="zstd", batch_bytes=size)
-            if kafka.records(topic) != sizes.disk_records:
-                raise RuntimeError(f"Kafka has {kafka.records(topic)} of {sizes.disk_records} records")
-            _add(findings, KAFKA, what, kafka.log_bytes(topic), sizes.disk_records)
-        _add(findings, SLUICE, BEFORE, _live_bytes(written), sizes.disk_records)
-        _add(findings, SLUICE, MERGED, _live_bytes(merged), sizes.disk_records)
-        _deep_merge(merged)
-        _add(findings, SLUICE, DEEP, _live_bytes(merged), sizes.disk_records)
-    for ours in (BEFORE, MERGED, DEEP):
-        for theirs in (DEFAULT, LARGE):
-            target = at_most(0.8) if (ours, theirs) == (MERGED, DEFAULT) else None
-            findings.compare(f"{ours} / {theirs}", ours, theirs, target)
-    findings.compare(f"{MERGED} / {DEFAULT}{ALL}", MERGED + ALL, DEFAULT + ALL)
+        for number in range(sizes.rounds):
+            place = folder / f"round-{number}"
+            place.mkdir()
+            for key, value in _round(place, kafka, number, sizes.disk_records).items():
+                found.setdefault(key, []).append(value)
+            shutil.rmtree(place)
+    for (side, what), rounds in found.items():
+        findings.add(side, what, "B/record", rounds)
+    compare(findings)
     return findings
 
 
-def _add(findings: PeerFindings, side: str, what: str, found: tuple[int, int], records: int) -> None:
-    findings.add(side, what, "B/record", [found[0] / records])
-    findings.add(side, what + ALL, "B/record", [found[1] / records])
+def compare(findings: PeerFindings) -> None:
+    for ours in (BEFORE, MERGED, DEEP):
+        for theirs in THEIRS:
+            target = at_most(0.8) if (ours, theirs) == (MERGED, DEFAULT) else None
+            findings.compare(f"{ours} / {theirs}", ours, theirs, target)
+    findings.compare(f"{MERGED} / {DEFAULT}{ALL}", MERGED + ALL, DEFAULT + ALL)
+
+
+def _round(place: Path, kafka: Broker, number: int, records: int) -> dict[tuple[str, str], float]:
+    """Bytes per record of each kind, once."""
+    written, merged, lines = place / "written", place / "merged", place / "lines"
+    found: dict[tuple[str, str], float] = {}
+
+    def add(side: str, what: str, sizes: tuple[int, int]) -> None:
+        found[side, what], found[side, what + ALL] = (size / records for size in sizes)
+
+    raw = _append(written, lines, records, merge=False)
+    _append(merged, lines, records, merge=True)
+    found[OTHER, "JSON text"] = raw / records
+    for index, (what, (batch, level)) in enumerate(THEIRS.items()):
+        topic = f"orders-{number}-{index}"
+        kafka.console_produce(topic, lines, records, codec="zstd", batch_bytes=batch, level=level)
+        add(KAFKA, what, kafka.log_bytes(topic))
+    add(SLUICE, BEFORE, _live_bytes(written))
+    add(SLUICE, MERGED, _live_bytes(merged))
+    _deep_merge(merged)
+    add(SLUICE, DEEP, _live_bytes(merged))
+    return found
 
 
 def _append(root: Path, lines: Path, records: int, *, merge: bool) -> int:

@@ -22,16 +22,16 @@ class Filled:
     """The same values, one on a line."""
 
 
-def fill(root: Path, lines: Path, records: int) -> Filled:
+def fill(root: Path, lines: Path, records: int, topic: str = TOPIC) -> Filled:
     """A topic in files as large as merging leaves them, appended in this process."""
     each = records // PARTITIONS
     with cluster(root, fsync=False, merge=False) as log, lines.open("wb") as out:
-        log.create_topic(TOPIC, partitions=PARTITIONS)
+        log.create_topic(topic, partitions=PARTITIONS)
         for number in range(PARTITIONS):
             for done in range(0, each, FILE_RECORDS):
                 rows = batch(min(FILE_RECORDS, each - done), seed=number * 1_000 + done // FILE_RECORDS)
-                log.append(TOPIC, number, rows).result()
+                log.append(topic, number, rows).result()
                 out.write(b"\n".join(rows.column("value").to_pylist()) + b"\n")
-        partitions = [log.partition(TOPIC, number) for number in range(PARTITIONS)]
+        partitions = [log.partition(topic, number) for number in range(PARTITIONS)]
         paths = [str(root / one.ref.folder / file.path) for one in partitions for file in one.state.files]
     return Filled(each * PARTITIONS, tuple(paths), lines)

@@ -63,6 +63,7 @@ class PeerFindings:
     measures: list[Measure] = field(default_factory=list)
     ratios: list[Ratio] = field(default_factory=list)
     busy_elsewhere: float = 0.0
+    took_s: float = 0.0
     quick: bool = False
 
     def add(self, side: str, what: str, unit: str, rounds: Sequence[float]) -> None:
@@ -87,6 +88,7 @@ class PeerFindings:
             "commit": commit(),
             "quick": self.quick,
             "machine": machine() | {"cores_busy_elsewhere": round(self.busy_elsewhere, 2)},
+            "took_s": round(self.took_s, 1),
             "settings": self.settings,
             "figures": [one.to_json() for one in self.measures] + [one.to_json() for one in self.ratios],
             "notes": self.notes,
@@ -115,7 +117,7 @@ class PeerFindings:
         rounds = "1 round" if count == 1 else f"{count} rounds"
         console.print(f"{rounds}; processes that are not part of this used {self.busy_elsewhere:.2f} cores")
         for note in self.notes:
-            console.print(f"· {note}", style="dim")
+            console.print(f"· {note}", style="dim", markup=False)
         console.print()
 
 

@@ -9,11 +9,11 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sluice.conf.jars import Artifact, ResolveError, jars_folder, resolve_with_ivy, resolve_with_ivy_file
+from sluice.conf.jars import Artifact, ResolveError, Resolver, jars_folder, resolve_with_ivy, resolve_with_ivy_file
 
 KAFKA_VERSION = "4.2.0"
 SPARK_VERSION = "4.2.0"
@@ -32,8 +32,11 @@ _KAFKA_IVY = f"""<ivy-module version="2.0">
 </ivy-module>
 """
 _SOURCE = Artifact("org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK_VERSION)
-# What the source's own description asks for. The registries do not have the token provider in every version.
+# What the source's own description asks for. The registries do not have the token provider in every version: what is
+# behind the first is the newest that they have.
 _TOKEN_PROVIDER = ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", (SPARK_VERSION, "4.0.0"))
+_TROUBLE = ("ERROR", "Exception", "Host ", "no answer")
+"""What Ivy says when a registry could not be asked; of an artifact that is not there it only says "not found"."""
 _CLIENTS = Artifact("org.apache.kafka", "kafka-clients", "3.9.2")
 _POOL = Artifact("org.apache.commons", "commons-pool2", "2.13.1")
 
@@ -69,14 +72,38 @@ def _resolve_source(folder: Path) -> None:
     for artifact in (_SOURCE, _CLIENTS, _POOL):
         resolve_with_ivy(artifact, folder)
     organisation, name, versions = _TOKEN_PROVIDER
-    for version in versions:
+    first_of([Artifact(organisation, name, version) for version in versions], folder, resolve_with_ivy)
+
+
+def first_of(artifacts: Sequence[Artifact], folder: Path, resolve: Resolver) -> None:
+    """The first that the registries have. That one could not be asked for is no reason to take another: it would be
+    kept."""
+    for artifact in artifacts:
         try:
-            resolve_with_ivy(Artifact(organisation, name, version), folder)
-        except ResolveError:
-            if version == versions[-1]:
+            resolve(artifact, folder)
+        except ResolveError as error:
+            if artifact == artifacts[-1] or not is_missing(str(error)):
                 raise
         else:
             return
+
+
+def is_missing(told: str) -> bool:
+    """Whether the registries answered that they have no such artifact."""
+    return "not found" in told and not any(word in told for word in _TROUBLE)
+
+
+def taken_instead(names: Sequence[str]) -> str | None:
+    """Of the jars that were taken, in a sentence: the one that is not of the version that was asked for."""
+    _, artifact, (wanted, *_) = _TOKEN_PROVIDER
+    for name in names:
+        version = name.removeprefix(f"{artifact}-")
+        if version not in (name, wanted):
+            return (
+                f"{artifact} {wanted}, which that source asks for, is in no registry that was asked: {version} was"
+                " taken instead. It is for tokens of secured brokers, of which there are none here"
+            )
+    return None
 
 
 def filled(folder: Path, what: str, resolve: Callable[[Path], None]) -> None:

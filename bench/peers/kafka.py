@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import shutil
 import subprocess
 import time
@@ -11,8 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from bench.machine import java_path
 from bench.peers.jars import kafka_jars
 from bench.peers.perf_output import Consumed, Produced, consumed, produced
+from bench.peers.probes import Probes
 from bench.peers.servers import Server, free_port
 from bench.peers.sizes import PARTITIONS
 from bench.peers.wire import BrokerError, WireClient
@@ -20,6 +23,13 @@ from sluice.conf.jars import ResolveError
 
 START_S = 120.0
 TOOL_S = 300.0
+FLAT_OUT = -1
+BATCH_BYTES, LINGER_MS, ZSTD_LEVEL = 16_384, 5, 3
+"""What Kafka's producer takes by default."""
+SESSION_TIMEOUT_S = 9
+"""broker.session.timeout.ms by default: how long the controller, which starts anew with its node, takes the broker that
+was killed for alive and refuses its next incarnation (DuplicateBrokerRegistrationException; KAFKA-19130 and KAFKA-19047
+spare this only those that were shut down in order)."""
 # As kafka-run-class.sh and kafka-server-start.sh have them.
 _JVM = (
     "-server",
@@ -68,6 +78,8 @@ class Broker:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.probes = Probes()
+        """Of the last start."""
         self.logs = folder / "logs"
         self.port, controller = free_port(), free_port()
         folder.mkdir(parents=True)
@@ -84,6 +96,7 @@ class Broker:
 
     def start(self, topic: str, partitions: int = 1) -> float:
         """Seconds from the start of the process until a record to each of so many partitions was acknowledged."""
+        self.probes = Probes()
         begun = time.perf_counter()
         self.server.start()
         self._until(lambda: self._takes(topic, partitions))
@@ -93,9 +106,17 @@ class Broker:
         with suppress(OSError, BrokerError), WireClient(self.port) as client:
             if client.partitions(topic) == PARTITIONS:
                 for number in range(partitions):
-                    client.produce(topic, number, b'"first"', int(time.time() * 1000))
+                    self._probe(client, topic, number)
                 return True
         return False
+
+    def _probe(self, client: WireClient, topic: str, number: int) -> None:
+        try:
+            client.produce(topic, number, b'"first"', int(time.time() * 1000))
+        except OSError:
+            self.probes.unanswered += 1
+            raise
+        self.probes.acknowledged[number] += 1
 
     def _until(self, condition: Callable[[], bool]) -> None:
         self.server.until(condition, START_S)
@@ -108,9 +129,12 @@ class Broker:
 
         self._until(made)
 
-    def records(self, topic: str) -> int:
+    def ends(self, topic: str) -> list[int]:
         with WireClient(self.port) as client:
-            return sum(client.end_offsets(topic, PARTITIONS))
+            return client.end_offsets(topic, PARTITIONS)
+
+    def records(self, topic: str) -> int:
+        return sum(self.ends(topic))
 
     def log_bytes(self, topic: str) -> tuple[int, int]:
         """Bytes of the records, and of all files of the topic as the disk has them."""
@@ -123,7 +147,7 @@ class Broker:
     # --- Kafka's own tools ---------------------------------------------------------------------------
 
     def produce_perf(
-        self, topic: str, payload: Path, records: int, *, warm: int, rate: int = -1, **settings: str
+        self, topic: str, payload: Path, records: int, *, warm: int, rate: int = FLAT_OUT, **settings: str
     ) -> Produced:
         properties = [f"{name.replace('_', '.')}={value}" for name, value in settings.items()]
         arguments = ["--topic", topic, "--payload-file", str(payload), "--throughput", str(rate)]
@@ -136,11 +160,26 @@ class Broker:
         arguments = ["--topic", topic, "--num-records", str(records), "--bootstrap-server", self.address]
         return consumed(_run(["org.apache.kafka.tools.ConsumerPerformance", *arguments]))
 
-    def console_produce(self, topic: str, lines: Path, *, codec: str = "none", batch_bytes: int = 16_384) -> None:
-        """Every line of a file, once and in order. The size of a batch is the producer's default unless given."""
+    def console_produce(
+        self,
+        topic: str,
+        lines: Path,
+        records: int,
+        *,
+        codec: str = "none",
+        batch_bytes: int = BATCH_BYTES,
+        level: int = ZSTD_LEVEL,
+    ) -> None:
+        """Every line of a file, once and in order, to a new topic. Size of a batch and level of zstd are the producer's
+        own unless given."""
+        self.make_topic(topic)
         arguments = ["--topic", topic, "--bootstrap-server", self.address, "--compression-codec", codec]
-        arguments += ["--batch-size", str(batch_bytes)]
+        arguments += ["--batch-size", str(batch_bytes), "--command-property", f"compression.zstd.level={level}"]
+        # With the tool's own, 1.5 s and three times, a busy machine lost a batch, and the tool ended well all the same.
+        arguments += ["--request-timeout-ms", "30000", "--message-send-max-retries", "1000"]
         _run(["org.apache.kafka.tools.ConsoleProducer", *arguments], lines)
+        if (found := self.records(topic)) != records:
+            raise RuntimeError(f"Kafka has {found} of {records} records")
 
 
 @contextmanager
@@ -156,9 +195,9 @@ def broker(folder: Path, topic: str = "first") -> Iterator[Broker]:
 
 
 def _java(*heap: str) -> list[str]:
-    found = shutil.which("java")
+    found = java_path(os.environ)
     if found is None:
-        raise ResolveError("java was not found: put Java 17 or newer on the PATH")
+        raise ResolveError("java was not found: set JAVA_HOME or put Java 17 or newer on the PATH")
     return [found, *heap, *_JVM, *_QUIET, "-cp", f"{kafka_jars()}/*"]
 
 

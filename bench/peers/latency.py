@@ -8,18 +8,39 @@ from functools import partial
 from pathlib import Path
 
 from bench.data import VALUE_BYTES
-from bench.figures import at_most
+from bench.figures import Target, at_most
 from bench.harness import scratch
 from bench.peers.bodies import payload_file, single_records
 from bench.peers.findings import KAFKA, SLUICE, PeerFindings
 from bench.peers.jars import KAFKA_VERSION
-from bench.peers.kafka import Broker, broker
-from bench.peers.servers import in_turns, settle
+from bench.peers.kafka import LINGER_MS, Broker, broker
+from bench.peers.servers import Settling, in_turns
 from bench.peers.service import Service, service
 from bench.peers.sizes import PARTITIONS, Sizes
 
 SHARES = ("p50", "p99", "p99.9")
 ACKS = ("all", "1")
+FSYNC = ("fsync off", "fsync on")
+AT_ONCE = "Kafka, acks=all, linger.ms=0"
+THEIRS: dict[str, dict[str, str]] = {
+    "Kafka, acks=all": {"acks": "all"},
+    AT_ONCE: {"acks": "all", "linger_ms": "0"},
+    "Kafka, acks=1": {"acks": "1"},
+}
+
+
+def pairs() -> list[tuple[str, str, Target | None]]:
+    """(ours, whose, target) for each share: each acks of ours beside the same of Kafka's and beside its producer that
+    does not wait; acks=1 beside acks=all as well, because with fsync it promises more than that."""
+    found: list[tuple[str, str, Target | None]] = []
+    for acks, theirs in (("1", tuple(THEIRS)), ("all", ("Kafka, acks=all", AT_ONCE))):
+        for fsync in reversed(FSYNC):
+            for whose in theirs:
+                for share in SHARES:
+                    asked = (acks, fsync, whose, share) == ("1", "fsync on", "Kafka, acks=all", "p99")
+                    ours = f"Sluice, acks={acks}, {fsync}: {share}"
+                    found.append((ours, f"{whose}: {share}", at_most(1) if asked else None))
+    return found
 
 
 def run(sizes: Sizes) -> PeerFindings:
@@ -30,7 +51,7 @@ def run(sizes: Sizes) -> PeerFindings:
         {"kafka": KAFKA_VERSION, "records_per_s": rate, "seconds_per_run": sizes.latency_s, "rounds": sizes.rounds},
         notes=[
             "Kafka: producer-perf, from send() to the answer, in whole milliseconds, after a warm-up; its producer"
-            " gathers records for linger.ms (5 by default)",
+            f" gathers records for linger.ms ({LINGER_MS} by default)",
             "Sluice: one HTTP request per record, from the moment it was due",
             "Kafka does not fsync; Sluice with fsync on acknowledges acks=1 after the fsync of its write-ahead log and"
             " acks=all when the row is in the Delta table",
@@ -49,21 +70,29 @@ def run(sizes: Sizes) -> PeerFindings:
         kafka.produce_perf("latency", payload, rate, warm=0, rate=rate, acks="all")
         for server in servers.values():
             server.load(single_records(), 1.0, acks="all", rate=rate)
-        everyone = [kafka.server, *(server.server for server in servers.values())]
+        settle = Settling([kafka.server, *(server.server for server in servers.values())])
         runs: dict[tuple[str, str], Callable[[], tuple[float, ...]]] = {}
+        kafkas = {what: partial(_theirs, kafka, payload, settings, sizes) for what, settings in THEIRS.items()}
         for acks in ACKS:
-            runs[KAFKA, f"Kafka, acks={acks}"] = partial(_theirs, kafka, payload, acks, sizes)
+            runs[KAFKA, f"Kafka, acks={acks}"] = kafkas[f"Kafka, acks={acks}"]
             for name, server in servers.items():
                 runs[SLUICE, f"Sluice, acks={acks}, {name}"] = partial(_ours, server, acks, sizes)
+        runs[KAFKA, AT_ONCE] = kafkas[AT_ONCE]
         for key, one in in_turns(runs, sizes.rounds):
-            settle(*everyone)
+            settle()
             _keep(found, *key, one())
     for share in SHARES:
         for (side, what), rounds in found.items():
             if what.endswith(f": {share}"):
                 findings.add(side, what, "ms", rounds)
-    _ratios(findings)
+    findings.notes.append(settle.note)
+    compare(findings)
     return findings
+
+
+def compare(findings: PeerFindings) -> None:
+    for ours, theirs, target in pairs():
+        findings.compare(f"{ours} / {theirs}", ours, theirs, target)
 
 
 def _keep(found: dict[tuple[str, str], list[float]], side: str, what: str, times: tuple[float, ...]) -> None:
@@ -71,9 +100,9 @@ def _keep(found: dict[tuple[str, str], list[float]], side: str, what: str, times
         found.setdefault((side, f"{what}: {share}"), []).append(ms)
 
 
-def _theirs(kafka: Broker, payload: Path, acks: str, sizes: Sizes) -> tuple[float, ...]:
+def _theirs(kafka: Broker, payload: Path, settings: dict[str, str], sizes: Sizes) -> tuple[float, ...]:
     records = int(sizes.latency_rate * sizes.latency_s)
-    done = kafka.produce_perf("latency", payload, records, warm=records // 2, rate=sizes.latency_rate, acks=acks)
+    done = kafka.produce_perf("latency", payload, records, warm=records // 2, rate=sizes.latency_rate, **settings)
     # Whole milliseconds are what the tool has: a 0 is less than one.
     return tuple(max(ms, 0.5) for ms in (done.p50_ms, done.p99_ms, done.p999_ms))
 
@@ -81,14 +110,3 @@ def _theirs(kafka: Broker, payload: Path, acks: str, sizes: Sizes) -> tuple[floa
 def _ours(server: Service, acks: str, sizes: Sizes) -> tuple[float, ...]:
     done = server.load(single_records(), sizes.latency_s, acks=acks, rate=sizes.latency_rate)
     return tuple(done[share] * 1e3 for share in SHARES)
-
-
-def _ratios(findings: PeerFindings) -> None:
-    for acks, fsync in (("1", "fsync on"), ("all", "fsync off"), ("all", "fsync on")):
-        for share in SHARES:
-            target = at_most(1) if (acks, fsync, share) == ("1", "fsync on", "p99") else None
-            ours, theirs = f"Sluice, acks={acks}, {fsync}: {share}", f"Kafka, acks=all: {share}"
-            findings.compare(f"{ours} / {theirs}", ours, theirs, target)
-    for share in SHARES:
-        ours, theirs = f"Sluice, acks=1, fsync off: {share}", f"Kafka, acks=1: {share}"
-        findings.compare(f"{ours} / {theirs}", ours, theirs)

@@ -11,16 +11,16 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from bench.figures import REPOSITORY
-from bench.harness import Neighbours
 
 STOP_S = 60.0
 LOOK_S = 0.005
 """Between two looks whether a server is ready: what a start time can be off by."""
-SETTLE_S, SETTLE_LOOK_S, IDLE_CORES = 10.0, 0.4, 0.15
+IDLE_CORES = 0.15
 PORTS = range(20_000, 32_000)
 MIB = 1 << 20
 
@@ -95,14 +95,46 @@ def in_turns(runs: dict[K, V], rounds: int) -> Iterator[tuple[K, V]]:
         yield from reversed(runs.items()) if number % 2 else runs.items()
 
 
-def settle(*servers: Server) -> None:
-    """Until none of them has work left over (merges, flushes), which would be taken from whoever is measured next."""
-    pause, deadline = threading.Event(), time.monotonic() + SETTLE_S
-    while time.monotonic() < deadline:
-        before = sum(server.cpu_s for server in servers)
-        pause.wait(SETTLE_LOOK_S)
-        if sum(server.cpu_s for server in servers) - before <= IDLE_CORES * SETTLE_LOOK_S:
-            return
+class Busy(Protocol):
+    @property
+    def cpu_s(self) -> float: ...
+
+
+@dataclass(slots=True)
+class Settling:
+    """Before a run: until no server has work left over (merges, flushes), which would be taken from whoever is measured
+    next, and until no dirty page is left, which a service that syncs would write for the others."""
+
+    servers: Sequence[Busy]
+    limit_s: float = 10.0
+    look_s: float = 0.4
+    runs: int = 0
+    gave_up: int = 0
+
+    def __call__(self) -> None:
+        self.runs += 1
+        self.gave_up += not self._idle()
+        os.sync()
+
+    def _idle(self) -> bool:
+        pause, deadline = threading.Event(), time.monotonic() + self.limit_s
+        while time.monotonic() < deadline:
+            before = self._spent()
+            pause.wait(self.look_s)
+            if self._spent() - before <= IDLE_CORES * self.look_s:
+                return True
+        return False
+
+    def _spent(self) -> float:
+        return sum(server.cpu_s for server in self.servers)
+
+    @property
+    def note(self) -> str:
+        return (
+            f"before each of {self.runs} runs the servers had up to {self.limit_s:g} s to finish what the last one left"
+            f" them (merges, flushes), then all dirty pages were written (sync), untimed;"
+            f" {self.gave_up} times they were still at work when that time was over"
+        )
 
 
 def memory_mib(status: str, field: str) -> float:
@@ -123,19 +155,3 @@ def free_port() -> int:
                 continue
             return port
     raise RuntimeError(f"no port between {PORTS.start} and {PORTS.stop} is free")
-
-
-class Elsewhere:
-    """How many cores were used by processes that are not ours since this was made, once ours have ended."""
-
-    def __init__(self) -> None:
-        self._all, self._children, self._begun = Neighbours(), _of_children_s(), time.monotonic()
-
-    def cores(self) -> float:
-        ours = (_of_children_s() - self._children) / (time.monotonic() - self._begun)
-        return max(0.0, self._all.cores() - ours)
-
-
-def _of_children_s() -> float:
-    spent = os.times()
-    return spent.children_user + spent.children_system

@@ -17,8 +17,10 @@ import httpx
 from bench.figures import REPOSITORY
 from bench.http import load
 from bench.http_bodies import Body
+from bench.peers.probes import Probes
 from bench.peers.servers import Server, free_port
 from bench.peers.sizes import PARTITIONS
+from sluice.api.client import SluiceClient
 
 START_S = 120.0
 CHILD_S = 300.0
@@ -37,31 +39,59 @@ class Service:
             "SLUICE_LOG_LEVEL": "warning",
         }
         self.server = Server(command, root.parent / f"{root.name}.out", environment)
+        self.probes = Probes()
+        """Of the last start."""
 
     def start(self, topic: str = TOPIC, partitions: int = 1) -> float:
         """Seconds from the start of the process until a record to each of so many partitions was acknowledged."""
+        self.probes = Probes()
         begun = time.perf_counter()
         self.server.start()
         with httpx.Client(base_url=self.url, timeout=30) as client:
-            self.server.until(lambda: _takes(client, topic, partitions), START_S)
+            self.server.until(lambda: takes(client, topic, partitions, self.probes), START_S)
         return time.perf_counter() - begun
 
-    def records(self, topic: str = TOPIC) -> int:
+    def ends(self, topic: str = TOPIC) -> list[int]:
         paths = [f"{self.url}/topics/{topic}/partitions/{number}/offsets" for number in range(PARTITIONS)]
-        return sum(httpx.get(path).raise_for_status().json()["end_offset"] for path in paths)
+        return [httpx.get(path).raise_for_status().json()["end_offset"] for path in paths]
 
-    def load(self, body: Body, seconds: float, *, acks: str, rate: int | None = None) -> dict[str, Any]:
-        return load(self.port, f"/topics/{TOPIC}?acks={acks}", body, seconds, rate)
+    def make_topic(self, topic: str) -> None:
+        with SluiceClient(self.url) as client:
+            client.topics.create(topic, partitions=PARTITIONS)
+
+    @contextmanager
+    def own_topic(self, topic: str) -> Iterator[str]:
+        """One that has taken a record in each partition, so that nothing is made when it is loaded. It is deleted in
+        the end: its tail would be merged during somebody else's run."""
+        self.make_topic(topic)
+        try:
+            with httpx.Client(base_url=self.url, timeout=30) as client:
+                if not takes(client, topic, PARTITIONS, Probes()):
+                    raise RuntimeError(f"the new topic {topic} takes no records")
+            yield topic
+        finally:
+            with SluiceClient(self.url) as admin:
+                admin.topics.delete(topic)
+
+    def load(
+        self, body: Body, seconds: float, *, acks: str, rate: int | None = None, topic: str = TOPIC
+    ) -> dict[str, Any]:
+        return load(self.port, f"/topics/{topic}?acks={acks}", body, seconds, rate)
 
 
-def _takes(client: httpx.Client, topic: str, partitions: int) -> bool:
-    try:
-        for number in range(partitions):
+def takes(client: httpx.Client, topic: str, partitions: int, probes: Probes) -> bool:
+    """Whether a record to each partition is acknowledged; those that were sent are counted."""
+    for number in range(partitions):
+        try:
             answer = client.post(f"/topics/{topic}/partitions/{number}", json={"records": [{"value": "first"}]})
-            if answer.status_code != 200:
-                return False
-    except httpx.TransportError:
-        return False
+        except httpx.ConnectError:
+            return False  # nothing was sent
+        except httpx.TransportError:
+            probes.unanswered += 1
+            return False
+        if answer.status_code != 200 or answer.json()["offsets"][0].get("error_code"):
+            return False
+        probes.acknowledged[number] += 1
     return True
 
 

@@ -18,6 +18,9 @@ class Sizes:
     latency_rate: int
     latency_s: float
     fetch_records: int
+    """Of one run, of those that a tool of a cold JVM reads, and where no object is made of each."""
+    fetch_objects: int
+    """Where Python makes an object of each record."""
     spark_records: int
     disk_records: int
     recovery_bytes: int
@@ -30,7 +33,8 @@ FULL = Sizes(
     produce_s=2.5,
     latency_rate=2_000,
     latency_s=8.0,
-    fetch_records=4_000_000,
+    fetch_records=12_000_000,
+    fetch_objects=3_000_000,
     spark_records=6_000_000,
     disk_records=400_000,
     recovery_bytes=1 << 30,
@@ -42,7 +46,8 @@ QUICK = Sizes(
     produce_s=1.0,
     latency_rate=500,
     latency_s=4.0,
-    fetch_records=200_000,
+    fetch_records=400_000,
+    fetch_objects=100_000,
     spark_records=200_000,
     disk_records=40_000,
     recovery_bytes=16 << 20,

@@ -48,7 +48,7 @@ def run(sizes: Sizes) -> PeerFindings:
         filled = fill(folder / "root", folder / "lines", sizes.spark_records)
         kafka = stack.enter_context(broker(folder / "kafka"))
         for codec in ("none", "zstd"):
-            kafka.console_produce(codec, filled.lines, codec=codec)
+            kafka.console_produce(codec, filled.lines, filled.records, codec=codec)
         order = {
             "bootstrap": kafka.address,
             "root": str(folder / "root"),

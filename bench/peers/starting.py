@@ -10,7 +10,7 @@ from bench.harness import scratch
 from bench.peers.findings import KAFKA, SLUICE, PeerFindings
 from bench.peers.jars import KAFKA_VERSION
 from bench.peers.kafka import Broker
-from bench.peers.servers import in_turns
+from bench.peers.servers import LOOK_S, in_turns
 from bench.peers.service import TOPIC, Service
 from bench.peers.sizes import Sizes
 
@@ -23,7 +23,7 @@ def run(sizes: Sizes) -> PeerFindings:
         "from the start of the process to the first record acknowledged with acks=all, new cluster, new topic",
         {"kafka": KAFKA_VERSION, "rounds": sizes.rounds},
         notes=[
-            "a client that is there already asks every 5 ms; the topic is made by its first record",
+            f"a client that is there already asks every {LOOK_S * 1000:g} ms; the topic is made by its first record",
             "formatting Kafka's folder (a process of its own) comes before and is not counted",
         ],
     )

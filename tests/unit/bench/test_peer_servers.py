@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.peers.servers import PORTS, Server, free_port
+from bench.peers.servers import PORTS, Server, Settling, free_port
 
 RUNS = "import signal; print('ready', flush=True); signal.pause()"
 
@@ -61,3 +61,37 @@ def test_a_free_port_can_be_bound_and_is_none_that_the_system_gives_away():
     assert port in PORTS
     with socket.socket() as mine:
         mine.bind(("127.0.0.1", port))
+
+
+class Working:
+    """Takes a whole core for so many looks at it."""
+
+    def __init__(self, looks: float) -> None:
+        self._left, self._spent = looks, 0.0
+
+    @property
+    def cpu_s(self) -> float:
+        self._left -= 1
+        self._spent += 1.0 if self._left > 0 else 0.0
+        return self._spent
+
+
+def test_a_run_waits_until_the_servers_are_idle_and_pages_are_written(monkeypatch: pytest.MonkeyPatch):
+    synced: list[int] = []
+    busy = Working(looks=5)
+    monkeypatch.setattr("os.sync", lambda: synced.append(busy._left <= 0))
+    settle = Settling([Working(looks=0), busy], limit_s=30, look_s=0.001)
+    settle()
+    assert synced == [True]
+    assert (settle.runs, settle.gave_up) == (1, 0)
+
+
+def test_how_often_waiting_was_given_up_is_told(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("os.sync", lambda: None)
+    settle = Settling([Working(looks=float("inf"))], limit_s=0.02, look_s=0.001)
+    settle()
+    settle()
+    assert settle.gave_up == 2
+    assert "before each of 2 runs" in settle.note
+    assert "up to 0.02 s" in settle.note
+    assert "2 times they were still at work" in settle.note

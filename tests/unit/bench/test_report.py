@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bench import reasons
+from bench.peers import disk, fetch, latency, produce
 from bench.peers.names import NAMES
 from bench.report import DOCUMENT, document, load, render, results, unexplained
 
@@ -64,6 +65,46 @@ def test_every_table_names_its_commit_machine_and_neighbours():
         about = section(render(*kind, frozenset()), "### a")
         assert "Commit abc1234; 2 cores, 23.5 GiB, Python 3.11.7; 3 rounds; other processes used 0.25 cores." in about
         assert "- a note" in about
+
+
+def test_a_newer_result_tells_more_of_its_machine_and_how_long_it_took():
+    machine = PEER["machine"] | {"cpu": "A CPU", "file_system": "ext4", "java": "17.0.15"}
+    about = section(render({"a": PEER | {"machine": machine, "took_s": 1234.5}}, {}, frozenset()), "### a")
+    assert "2 cores (A CPU), 23.5 GiB, ext4, Python 3.11.7, Java 17.0.15; 3 rounds in 1,234 s; other" in about
+
+
+def test_ratios_of_one_row_that_share_a_reason_name_it_once(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(reasons, "REASONS", {("latency", "slow"): "It waits."})
+    peers = {"latency": result(LOST, LOST | {"what": "slow / others"}, LOST | {"what": "slow alone"})}
+    told = section(render(peers, {}, frozenset()), "## Where the rest of the time goes")
+    assert "- *latency: slow / theirs and others; latency: slow alone*. It waits." in told
+
+
+def test_a_jar_that_was_taken_instead_is_said():
+    jars = ["spark-token-provider-kafka-0-10_2.13-4.0.0"]
+    about = section(render({"a": PEER | {"settings": {"jars_of_the_kafka_source": jars}}}, {}, frozenset()), "### a")
+    assert "- Spark's Kafka source is spark-token-provider-kafka-0-10_2.13-4.0.0\n" in about
+    assert "4.0.0 was taken instead" in about
+
+
+def test_whatever_may_be_lost_beside_kafka_has_its_reason():
+    for section_, names in (
+        ("produce", [f"{ours} / {theirs}" for ours, theirs, _ in produce.pairs()]),
+        ("latency", [f"{ours} / {theirs}" for ours, theirs, _ in latency.pairs()]),
+        ("fetch", [f"{name} / consumer-perf, none" for name in (*fetch.ROWS, *fetch.OBJECTS)]),
+        ("disk", [f"{ours} / {theirs}" for ours in (disk.BEFORE, disk.MERGED, disk.DEEP) for theirs in disk.THEIRS]),
+    ):
+        assert [name for name in names if reasons.reason_for(section_, name, lambda *_: "1") is None] == []
+
+
+def test_no_reason_names_a_figure_that_is_not_measured():
+    known = {
+        (name, one["what"])
+        for kind in results()
+        for name, found in kind.items()
+        for one in (found or {"figures": []})["figures"]
+    }
+    assert {figure for text in reasons.REASONS.values() for figure in reasons.figures_of(text)} <= known
 
 
 def test_what_was_not_measured_is_said():
