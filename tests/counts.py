@@ -40,7 +40,7 @@ ZOMBIE_VERSIONS = _count(100, 300)
 CORRUPTIONS = _count(20, 200)
 """Random damages done to commit files, WAL entries and Parquet files."""
 
-HYPOTHESIS_EXAMPLES = _count(30, 1_000)
+HYPOTHESIS_EXAMPLES = _count(30, 800)
 """Examples of one property."""
 
 STATEFUL_STEPS = _count(30, 100)
@@ -67,7 +67,7 @@ HOSTILE_HEADERS = _count(500, 3_000)
 HOSTILE_CONNECTIONS = _count(300, 3_000, 10_000)
 """Small requests, right and wrong, on connections that behave badly."""
 
-OPENAPI_EXAMPLES = _count(4, 100)
+OPENAPI_EXAMPLES = _count(4, 60)
 """Generated requests for each operation of the OpenAPI document."""
 
 GROUP_RUNS = _count(60, 1_000)
@@ -97,7 +97,7 @@ BUCKET_DRIVER_KILLS = _count(2, 10)
 DRIVER_KILLS = _count(2, 10)
 """Drivers of consumer jobs in a group killed with kill -9."""
 
-JOB_KILLS = _count(12, 600)
+JOB_KILLS = _count(12, 300)
 """Kills of a maintenance job with kill -9, between any two of its writes."""
 
 SINK_DRIVER_KILLS = _count(2, 10)
@@ -127,7 +127,7 @@ ZOMBIE_S = _count(0, 0, 30)
 JOB_RACE_S = _count(20, 300, 600)
 """Seconds that all jobs race producers and readers."""
 
-SPARK_MAINTENANCE_KILLS = _count(1, 10)
+SPARK_MAINTENANCE_KILLS = _count(1, 6)
 """Kills of each of the Spark jobs compaction, merge and mirror with kill -9."""
 
 TORTURE_S = _count(45, 600)

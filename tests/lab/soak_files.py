@@ -1,4 +1,5 @@
-"""What a soak finds on disk: how far checkpoints are behind, files that no commit names, bytes by kind."""
+"""What a soak finds on disk: how far checkpoints are behind, files that no commit names, bytes by kind; and whether the
+rows are those that they should be."""
 
 from __future__ import annotations
 
@@ -6,7 +7,11 @@ import json
 import os
 import re
 import time
+from collections.abc import Collection, Mapping
 from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
 
 ON_ITS_WAY_S = 60.0
 """A data file is written before the commit that names it. One that is older and that nobody names is an orphan."""
@@ -63,3 +68,17 @@ def mebibytes(root: Path) -> tuple[float, float]:
         else:
             rest += total
     return commits / (1 << 20), rest / (1 << 20)
+
+
+def stored_otherwise(root: Path, ends: Mapping[tuple[str, int], int], compacted: Collection[str]) -> list[str]:
+    """Partitions whose rows, as delta-rs finds them, are not one for each offset up to the end of the log; of
+    those that are compacted there may be gaps. What was in front of them has left the log."""
+    found = []
+    for (topic, partition), end in ends.items():
+        table = DeltaTable(str(root / "topics" / topic / str(partition)))
+        query = 'select count(*) n, count(distinct "offset") d, min("offset") a, max("offset") z from t'
+        (row,) = pa.table(QueryBuilder().register("t", table).execute(query).read_all()).to_pylist()
+        whole = row["n"] == row["d"] and (topic in compacted or row["n"] == row["z"] - row["a"] + 1)
+        if not (whole and row["z"] == end - 1):
+            found.append(f"{topic}-{partition} ends at {end}, stored are {row}")
+    return found

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import random
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.lab.flatness import BOUNDS, judged
 from tests.lab.soak import JUDGED_FROM_S, not_held, soak
-from tests.lab.soak_files import ON_ITS_WAY_S, Orphans
+from tests.lab.soak_acks import Acks
+from tests.lab.soak_files import ON_ITS_WAY_S, Orphans, stored_otherwise
 
 LONG_S = 8 * 3600.0
 FLAT = dict.fromkeys(BOUNDS, 100.0) | {"orphaned files": 0.0}
@@ -82,6 +89,55 @@ def test_a_file_that_was_committed_while_commits_were_read_is_no_orphan(
 def test_a_rate_that_is_not_held_is_told_of_a_run_that_is_long_enough() -> None:
     assert len(not_held(90, 100, JUDGED_FROM_S)) == 1
     assert not_held(96, 100, JUDGED_FROM_S) == not_held(50, 100, JUDGED_FROM_S - 1) == []
+
+
+def acks(*ranges: tuple[int, int]) -> Acks:
+    found = Acks()
+    for first, end in ranges:
+        found.add("t", [{"partition": 0, "base_offset": first, "count": end - first}])
+    return found
+
+
+@given(st.lists(st.integers(1, 9), max_size=20), st.randoms())
+def test_ranges_in_any_order_are_one_in_the_end(sizes: list[int], dice: random.Random) -> None:
+    ends = list(itertools.accumulate(sizes))
+    ranges = [(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+    dice.shuffle(ranges)
+    found = acks(*ranges)
+    assert found.wrong({("t", 0): sum(sizes)}) == []
+    assert found.count("t") == sum(sizes)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "end"),
+    [
+        ([(0, 5), (7, 9)], 9),  # lost, or never answered for
+        ([(0, 5)], 6),  # more than was acknowledged
+        ([(0, 5)], 4),  # less
+        ([(0, 5), (4, 6)], 6),
+        ([(0, 5), (0, 5)], 5),
+        ([(3, 6), (0, 9)], 9),
+        ([(0, 9), (3, 6)], 9),
+        ([(0, 2), (4, 6), (1, 5)], 6),
+    ],
+)
+def test_offsets_that_were_told_twice_or_not_at_all_are_found(ranges: list[tuple[int, int]], end: int) -> None:
+    assert acks(*ranges).wrong({("t", 0): end})
+
+
+@pytest.mark.parametrize(
+    ("offsets", "compacted", "right"),
+    [
+        ([3, 4, 5], False, True),
+        ([3, 5], False, False),
+        ([3, 5], True, True),
+        ([3, 4], True, False),
+        ([5, 5], True, False),
+    ],
+)
+def test_rows_are_those_of_the_log(tmp_path: Path, offsets: list[int], compacted: bool, right: bool) -> None:
+    write_deltalake(tmp_path / "topics" / "t" / "0", pa.table({"offset": pa.array(offsets, pa.int64())}))
+    assert (stored_otherwise(tmp_path, {("t", 0): 6}, {"t"} if compacted else ()) == []) is right
 
 
 @pytest.mark.full

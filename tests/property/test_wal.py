@@ -193,6 +193,6 @@ def hurt(home: Path, unsynced: list[WalEntryRef], how: str, share: float) -> Non
 
 # Every step opens files and starts threads: the full counts would take longer than a test may.
 WalMachine.TestCase.settings = settings(
-    max_examples=min(counts.HYPOTHESIS_EXAMPLES, 300), stateful_step_count=min(counts.STATEFUL_STEPS, 60)
+    max_examples=min(counts.HYPOTHESIS_EXAMPLES, 200), stateful_step_count=min(counts.STATEFUL_STEPS, 60)
 )
 TestWal = WalMachine.TestCase
