@@ -28,7 +28,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-WAIT_MS = 20_000
+WAIT_MS = 60_000
 """Only what is broken waits so long, however busy the machine is."""
 expect.set_options(timeout=WAIT_MS)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-from deltalake.exceptions import DeltaError
 
 from tests.lab.client import EVENTS, KEYS, MOST_ORDERS, ORDERS, Client, Refusal, Surroundings, topic_path
 from tests.lab.storage import plain, table_rows
@@ -77,7 +76,7 @@ class DeltaReading(Client):
         try:
             table = self.around.lake.table(f"topics/{place[0]}", place[1])
             found = table_rows(table, offset)
-        except (DeltaError, OSError, RuntimeError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001  # of a file that was torn its reader says many things
             operation.fail(f"{type(error).__name__}: {error}"[:300])
             return
         operation.ok(rows=[[at, value] for at, _, value, _ in found])
