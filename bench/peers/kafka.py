@@ -73,6 +73,12 @@ log.retention.check.interval.ms=300000
 """
 
 
+def format_arguments(made: uuid.UUID, config: Path) -> list[str]:
+    """One in 64 ids begins with a minus, as Kafka writes them: alone it would be taken for an option."""
+    cluster = base64.urlsafe_b64encode(made.bytes).decode().rstrip("=")
+    return ["format", "--standalone", f"--cluster-id={cluster}", "--config", str(config)]
+
+
 class Broker:
     """Formatted once; started, killed and started again on the same folder."""
 
@@ -85,9 +91,7 @@ class Broker:
         folder.mkdir(parents=True)
         self._config = folder / "server.properties"
         self._config.write_text(properties(self.logs, self.port, controller))
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        arguments = ["format", "--standalone", "--cluster-id", cluster, "--config", str(self._config)]
-        _run(["kafka.tools.StorageTool", *arguments])
+        _run(["kafka.tools.StorageTool", *format_arguments(uuid.uuid4(), self._config)])
         self.server = Server([*_java(*_BROKER_HEAP), "kafka.Kafka", str(self._config)], self._folder / "broker.out")
 
     @property

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import socket
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
 
+from bench.peers.kafka import format_arguments
 from bench.peers.servers import PORTS, Server, Settling, free_port
 
 RUNS = "import signal; print('ready', flush=True); signal.pause()"
@@ -95,3 +97,8 @@ def test_how_often_waiting_was_given_up_is_told(monkeypatch: pytest.MonkeyPatch)
     assert "before each of 2 runs" in settle.note
     assert "up to 0.02 s" in settle.note
     assert "2 times they were still at work" in settle.note
+
+
+def test_an_id_that_begins_with_a_minus_is_no_option() -> None:
+    arguments = format_arguments(uuid.UUID(bytes=b"\xf8" + bytes(15)), Path("server.properties"))
+    assert "--cluster-id=-AAAAAAAAAAAAAAAAAAAAA" in arguments
