@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.disk.disks import why_not
+from tests.lab.administering import verified
 from tests.lab.checker import Checker
 from tests.lab.clients import SETS
 from tests.lab.facts import Anomaly, Event
@@ -182,7 +182,7 @@ def _judge(site: Site, result: Round) -> None:
     checker = Checker(events, site.lake.stored(), aside=set_aside(site.wal), copies=copies)
     result.anomalies += checker.run()
     result.allowed, result.looked, result.waited_s = checker.allowed, checker.looked, checker.waited_s
-    if told := _verified(site):
+    if told := verified(site.root, site.settings):
         result.anomalies.append(Anomaly("verify job", "", -1, -1, told))
 
 
@@ -192,12 +192,3 @@ def looks_at(committed: Mapping[str, list[list[Any]]], after: float) -> Iterator
         head = {"t": after + 1, "who": "storage.0", "op": f"storage.0#{group}", "do": "committed"}
         yield head | {"is": "invoke", "group": group}
         yield head | {"t": after + 2, "is": "ok", "offsets": committed.get(group, [])}
-
-
-def _verified(site: Site) -> str:
-    """The product's own check of everything that is stored; empty if it found nothing."""
-    command = [sys.executable, "-m", "sluice.jobs", "run", "verify", "--in-process", "--no-notices"]
-    done = subprocess.run(
-        [*command, "--root", site.root], env=os.environ | site.settings, capture_output=True, text=True, check=False
-    )
-    return "" if done.returncode == 0 else f"{done.stdout[-2000:]}{done.stderr[-500:]}"

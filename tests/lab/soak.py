@@ -22,7 +22,7 @@ from typing import Any
 
 import httpx
 
-from tests.lab.administering import JOBS
+from tests.lab.administering import JOBS, verified
 from tests.lab.chart import charts
 from tests.lab.client import CLUSTER
 from tests.lab.flatness import Figure, judged
@@ -179,7 +179,8 @@ def _driven(server: Server, jobs: Jobs, seconds: float, report: Path | None) -> 
     wrong += load.acks.wrong(ends) + jobs.failed
     wrong += not_held(held, most / 2, seconds)
     assert server.terminate() == 0
-    wrong += stored_otherwise(server.root, ends, {KEYED}) + _verified(server.root)
+    wrong += stored_otherwise(server.root, ends, {KEYED})
+    wrong += [told] if (told := verified(str(server.root), SETTINGS)) else []
     figures = judged(samples, seconds)
     wrong += [f"{one.name} grew from {one.early:.1f} to {one.late:.1f}" for one in figures if one.grew]
     found = {"seconds": round(seconds), "largest_rate": round(most), "records_per_second": round(held)}
@@ -229,23 +230,6 @@ def _ends(server: Server) -> dict[Place, int]:
     places = [(topic, partition) for topic in CONFIGS for partition in range(PARTITIONS)]
     paths = {place: f"{CLUSTER}/topics/{place[0]}/partitions/{place[1]}/offset?at=latest" for place in places}
     return {place: int(server.client.get(path).json()["offset"]) for place, path in paths.items()}
-
-
-def _verified(root: Path) -> list[str]:
-    """The product's own check of everything that is stored."""
-    command = [
-        sys.executable,
-        "-m",
-        "sluice.jobs",
-        "run",
-        "verify",
-        "--in-process",
-        "--no-notices",
-        "--root",
-        str(root),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return [f"verify: {done.stdout[-800:]}{done.stderr[-400:]}"] if done.returncode else []
 
 
 def _told(found: dict[str, Any], figures: list[Figure], samples: list[dict[str, float]], report: Path | None) -> None:

@@ -11,9 +11,9 @@ from bench.machine import cpu_model, described, file_system, java_path, java_ver
 
 MOUNTS = """proc /proc proc rw 0 0
 /dev/vda / ext4 rw 0 0
-tmpfs /work tmpfs rw 0 0
-/dev/vdb /work xfs rw 0 0
-/dev/vdc /work/with\\040space btrfs rw 0 0
+tmpfs /data tmpfs rw 0 0
+/dev/vdb /data xfs rw 0 0
+/dev/vdc /data/with\\040space btrfs rw 0 0
 """
 
 
@@ -53,14 +53,20 @@ def test_the_model_of_the_processor():
 
 @pytest.mark.parametrize(
     ("folder", "kind"),
-    [("/home/a", "ext4"), ("/work", "xfs"), ("/work/a", "xfs"), ("/workers", "ext4"), ("/work/with space/a", "btrfs")],
+    [
+        ("/home/a", "ext4"),
+        ("/data", "xfs"),
+        ("/data/a", "xfs"),
+        ("/database", "ext4"),
+        ("/data/with space/a", "btrfs"),
+    ],
 )
 def test_the_file_system_is_that_of_the_innermost_mount_and_there_the_last(folder: str, kind: str):
     assert file_system(MOUNTS, Path(folder)) == kind
 
 
 def test_a_machine_that_tells_no_mounts_has_none():
-    assert file_system("", Path("/work")) is None
+    assert file_system("", Path("/data")) is None
 
 
 def test_no_path_is_told(tmp_path: Path):
