@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from time import thread_time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ from sluice.api.appending import Outcome, PartOutcome, Target, default_acks, too
 from sluice.api.service import Service
 from sluice.ingest import binary_v2, json_v2, partitioner
 from sluice.ingest.hooks import NO_HOOKS
+from sluice.ingest.limits import IngestLimits
 from sluice.ingest.partitioner import Part
 from sluice.ingest.request import NOT_GIVEN, Decoded, Int64s
 from sluice.ingest.validate import validate
@@ -37,7 +39,7 @@ SMALL_BYTES = 256 << 10
 """Bodies above it gain nothing from company."""
 GATHER_S, GATHER_MOST_S = 0.001, 0.005
 GATHER_TIMES = 3
-"""A busy service gathers for that many times as long as the last group took on the loop: a fourth of it at most."""
+"""A busy service gathers for that many times as long as the last group needed of the loop: a fourth of it at most."""
 REMEMBERED = 1000
 """Destinations of which it is known when the last group went there, whether that matters or not."""
 GATHER_BYTES = 512 << 10
@@ -47,9 +49,19 @@ TURN_S = 0.05
 """About as long as a busy partition waits between two commits."""
 
 JSON, BINARY = "json", "binary"
-_FORMATS: dict[str, tuple[Callable[..., list[Any]], Callable[..., Decoded]]] = {
-    JSON: (json_v2.records_of, json_v2.columns_of),
-    BINARY: (binary_v2.records_of, binary_v2.columns_of),
+
+
+class Format(NamedTuple):
+    records_of: Callable[[bytes, IngestLimits], Sequence[Any]]
+    """All of one class: the plain one, or the one that has every member."""
+    columns_of: Callable[..., Decoded]
+    plain: type
+    """What the first record says of its members must hold for all: plain ones come behind the others."""
+
+
+_FORMATS = {
+    JSON: Format(json_v2.records_of, json_v2.columns_of, json_v2.PlainRecord),
+    BINARY: Format(binary_v2.records_of, binary_v2.columns_of, binary_v2.PlainRecord),
 }
 
 
@@ -68,13 +80,31 @@ class Single(NamedTuple):
     offset: int
 
 
-Answer = Callable[[Single | Outcome | None], None]
+class Many(NamedTuple):
+    """The outcome of a request of several records, all of which are appended: where each of them is."""
+
+    partitions: Int64s
+    offsets: Int64s
+
+
+Answer = Callable[[Single | Many | Outcome | None], None]
 """Told the outcome, once; None if the request has to go alone."""
 
 
 class _Request(NamedTuple):
     body: bytes
     answer: Answer
+
+
+class _Parsed(NamedTuple):
+    requests: list[_Request]
+    records: list[Any]
+    """Of all of them."""
+    counts: list[int]
+    """How many each has."""
+
+    def before(self, other: _Parsed) -> _Parsed:
+        return _Parsed(self.requests + other.requests, self.records + other.records, self.counts + other.counts)
 
 
 class _Alone(SluiceError):
@@ -113,44 +143,45 @@ class Gathering:
         if self._waiting.get(destination) is not waiting:
             return  # it was large enough to go before its time
         del self._waiting[destination], self._sizes[destination]
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
-        requests, records, counts = self._parsed(destination.format, waiting)
-        if requests:
-            self._append(destination, requests, records, counts)
-        ended = loop.time()
+        begun = thread_time()
+        parsed = self._parsed(_FORMATS[destination.format], waiting)
+        if parsed.requests:
+            self._append(destination, parsed)
+        # Work alone: to have waited for the interpreter beside a commit is no reason to wait longer still.
+        worked, ended = thread_time() - begun, asyncio.get_running_loop().time()
         if len(self._sent) >= REMEMBERED:
             self._sent = {known: at for known, at in self._sent.items() if at + GATHER_MOST_S > ended}
         self._sent[destination] = ended
-        self._quiet_until = ended + min(max(GATHER_TIMES * (ended - begun), GATHER_S), GATHER_MOST_S)
+        self._quiet_until = ended + min(max(GATHER_TIMES * worked, GATHER_S), GATHER_MOST_S)
 
-    def _parsed(self, form: str, waiting: Sequence[_Request]) -> tuple[list[_Request], list[Any], list[int]]:
-        """Requests that can be taken further, all their records, and how many each has."""
-        records_of, limits = _FORMATS[form][0], self._service.limits
-        kept: list[_Request] = []
-        records: list[Any] = []
-        counts: list[int] = []
+    def _parsed(self, form: Format, waiting: Sequence[_Request]) -> _Parsed:
+        """Requests that can be taken further, if there are any."""
+        limits = self._service.limits
+        full, plain = _Parsed([], [], []), _Parsed([], [], [])
         for request in waiting:
             try:
-                found = records_of(request.body, limits)
+                found = form.records_of(request.body, limits)
             except Exception:  # noqa: BLE001 - whatever it is, the ordinary way meets it as well, and tells
                 request.answer(None)
                 continue
-            kept.append(request)
-            records += found
-            counts.append(len(found))
-        return kept, records, counts
+            parsed = plain if isinstance(found[0], form.plain) else full
+            parsed.requests.append(request)
+            parsed.records.extend(found)
+            parsed.counts.append(len(found))
+        if full.requests and plain.requests:
+            return full.before(plain)
+        return full if full.requests else plain
 
-    def _append(self, to: Destination, requests: list[_Request], records: list[Any], counts: list[int]) -> None:
+    def _append(self, to: Destination, parsed: _Parsed) -> None:
         now_ms = self._service.log.runtime.clock.wall_ms()
         try:
-            decoded = _FORMATS[to.format][1](records, now_ms, self._service.limits)
-            sent = _Sent(self._service, to.target, requests, counts, decoded)
+            decoded = _FORMATS[to.format].columns_of(parsed.records, now_ms, self._service.limits)
+            sent = _Sent(self._service, to.target, parsed.requests, parsed.counts, decoded)
             sent.check(now_ms)
         except Exception as error:  # noqa: BLE001 - also of a bug each has to hear, alone
             if not isinstance(error, SluiceError):
                 _log.exception("requests to %s go alone", to.target.topic)
-            for request in requests:
+            for request in parsed.requests:
                 request.answer(None)
         else:
             sent.go()
@@ -174,6 +205,8 @@ class _Sent:
         self._results: dict[int, AppendResult | SluiceError] = {}
         self._open: list[int] = []
         """Per request, the parts that are not answered yet."""
+        self._places: Many | None = None
+        """Of all records whose parts are appended; None while each request has one, or a part was refused."""
         self._acks = Acks.ALL
         self._timer: asyncio.TimerHandle | None = None
 
@@ -222,6 +255,8 @@ class _Sent:
         for numbers in owners.values():
             for owner in numbers:
                 self._open[owner] += 1
+        if len(self._answers) < self._decoded.count and self._acks is not Acks.NONE:
+            self._places = Many(*np.full((2, self._decoded.count), -1, np.int64))
         loop = asyncio.get_running_loop()
         self._service.bell.attach(loop)
         self._timer = loop.call_later(self._target.timeout_s, self._time_out)
@@ -268,6 +303,10 @@ class _Sent:
             self._service.metrics.produced(self._target.topic, result.count, self._size_of(self._parts[number]))
             if len(owners) == result.count and self._acks is not Acks.NONE:
                 self._answer_singles(number, owners, result.base_offset)
+            if self._places is not None:
+                _place(self._places, number, self._parts[number].indices, result.base_offset)
+        else:
+            self._places = None
         for owner in owners:
             self._open[owner] -= 1
             if not self._open[owner] and self._answers[owner] is not None:
@@ -283,15 +322,18 @@ class _Sent:
                 self._tell(owner, Single(number, offset))
             offset += 1
 
-    def _tell(self, owner: int, outcome: Single | Outcome) -> None:
+    def _tell(self, owner: int, outcome: Single | Many | Outcome) -> None:
         answer, self._answers[owner] = self._answers[owner], None
         if answer is not None:
             answer(outcome)
 
-    def _outcome(self, owner: int) -> Outcome:
+    def _outcome(self, owner: int) -> Many | Outcome:
         """What this request would have been told had it come alone."""
         end = int(self._ends[owner])
         start = end - self._counts[owner]
+        if self._places is not None and not self._open[owner]:
+            partitions, offsets = self._places
+            return Many(partitions[start:end], offsets[start:end])
         parts = {}
         for number, part in self._parts.items():
             low, high = np.searchsorted(part.indices, [start, end]).tolist()
@@ -307,6 +349,11 @@ class _Sent:
         for owner in range(len(self._answers)):
             if self._answers[owner] is not None:
                 self._tell(owner, self._outcome(owner))
+
+
+def _place(places: Many, number: int, indices: Int64s, base_offset: int) -> None:
+    places.partitions[indices] = number
+    places.offsets[indices] = np.arange(base_offset, base_offset + len(indices))
 
 
 def _result(future: Future[AppendResult]) -> AppendResult | SluiceError:

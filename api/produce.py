@@ -18,6 +18,7 @@ from starlette.responses import Response
 from sluice.api.appending import LARGE_BYTES, LARGE_COLUMNS, Outcome, Target, append, limits_of
 from sluice.api.errors import JSON, UnsupportedMediaType, body_of, headers_of, status_of
 from sluice.api.limits import patiently, received, whole_number
+from sluice.api.offsets_text import RecordOffset, offsets_list
 from sluice.api.routing import RawRoute
 from sluice.api.service import Service, service_of
 from sluice.ingest import arrow_body, binary_v2, json_v2
@@ -44,13 +45,6 @@ _DECODERS: Mapping[str, Decoder] = {
     "application/vnd.kafka.binary.v2+json": binary_v2.decode,
     ARROW: arrow_body.decode,
 }
-
-
-class RecordOffset(msgspec.Struct, gc=False):
-    partition: int
-    offset: int
-    error_code: int | None = None
-    error: str | None = None
 
 
 class PartSummary(msgspec.Struct, gc=False, omit_defaults=True):
@@ -176,9 +170,9 @@ def answer(outcome: Outcome, summary: bool) -> Response:
     return Response(msgspec.json.encode(listed), status, headers, JSON)
 
 
-def _offsets(outcome: Outcome) -> list[RecordOffset]:
+def _offsets(outcome: Outcome) -> list[RecordOffset] | msgspec.Raw:
     """One per record, in the order of the request."""
-    if outcome.first_error is None and outcome.acks is not Acks.NONE:
+    if outcome.parts and outcome.first_error is None and outcome.acks is not Acks.NONE:
         return _all_offsets(outcome)
     found = [RecordOffset(-1, -1)] * outcome.count
     for number, part in outcome.parts.items():
@@ -196,15 +190,15 @@ def _offsets(outcome: Outcome) -> list[RecordOffset]:
     return found
 
 
-def _all_offsets(outcome: Outcome) -> list[RecordOffset]:
-    """Without a loop over records, but for the one that makes them."""
+def _all_offsets(outcome: Outcome) -> msgspec.Raw:
+    """Without a loop over records."""
     partitions = np.full(outcome.count, -1, np.int64)
     offsets = np.full(outcome.count, -1, np.int64)
     for number, part in outcome.parts.items():
         if isinstance(part.result, AppendResult):
             partitions[part.indices] = number
             offsets[part.indices] = np.arange(part.result.base_offset, part.result.base_offset + len(part.indices))
-    return list(map(RecordOffset, partitions.tolist(), offsets.tolist()))
+    return msgspec.Raw(offsets_list(partitions, offsets))
 
 
 def _summaries(outcome: Outcome) -> list[PartSummary]:

@@ -8,10 +8,14 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
+import msgspec
+import numpy as np
+
 from sluice.api import gathering
 from sluice.api.appending import Outcome, Target
-from sluice.api.gathering import SMALL_BYTES, Destination, Gathering, Single
-from sluice.api.produce import ROUTES, acks_of, answer, partition_number, timeout_of, wants_summary
+from sluice.api.gathering import SMALL_BYTES, Destination, Gathering, Many, Single
+from sluice.api.offsets_text import offsets_list
+from sluice.api.produce import ROUTES, PartSummary, acks_of, answer, partition_number, timeout_of, wants_summary
 from sluice.api.routing import RawRoute
 from sluice.api.service import Service
 from sluice.api.shortcuts import Answer, Headers, Recognise, Reply
@@ -29,6 +33,7 @@ PLAIN = frozenset({b"host", b"user-agent", b"accept-encoding", b"connection", b"
 _ACCEPTS = frozenset({b"*/*", b"application/json"})
 _QUERY = frozenset({"acks", "timeout_ms", "response"})
 _ONE = b'{"offsets":[{"partition":%d,"offset":%d,"error_code":null,"error":null}]}'
+_LIST = b'{"offsets":%b}'
 _ONE_SUMMARY = b'{"partitions":[{"partition":%d,"base_offset":%d,"count":1}]}'
 JSON_HEAD = b"content-type: application/json\r\n"
 
@@ -67,19 +72,29 @@ class SmallProduce:
         self._gathering.add(self._address.destinations[self._form], body, self._told)
         return None  # what was accepted is appended, whoever waits for it
 
-    def _told(self, outcome: Single | Outcome | None) -> None:
+    def _told(self, outcome: Single | Many | Outcome | None) -> None:
         self._service.bodies_bytes -= self._size
         self._answer(None if outcome is None else self._reply(outcome))
 
-    def _reply(self, outcome: Single | Outcome) -> Reply:
+    def _reply(self, outcome: Single | Many | Outcome) -> Reply:
         if isinstance(outcome, Single):
             return Reply(200, JSON_HEAD, (_ONE_SUMMARY if self._address.summary else _ONE) % outcome)
+        if isinstance(outcome, Many):
+            return Reply(200, JSON_HEAD, _summary(outcome) if self._address.summary else _LIST % offsets_list(*outcome))
         response = answer(outcome, self._address.summary)
         head = b"".join(
             name + b": " + value + b"\r\n" for name, value in response.raw_headers if name != b"content-length"
         )
         error = outcome.first_error if outcome.all_failed else None
         return Reply(response.status_code, head, bytes(response.body), None if error is None else error.error)
+
+
+def _summary(found: Many) -> bytes:
+    """The records that a request has in one partition stand there in a row."""
+    numbers, firsts, counts = np.unique(found.partitions, return_index=True, return_counts=True)
+    bases = found.offsets[firsts]
+    parts = map(PartSummary, numbers.tolist(), bases.tolist(), counts.tolist())
+    return msgspec.json.encode({"partitions": list(parts)})
 
 
 def recogniser(service: Service) -> Recognise:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
@@ -21,8 +22,11 @@ from sluice.ingest.json_scan import (
 from sluice.log_store.errors import InvalidRequest, RecordListTooLarge
 
 T = TypeVar("T")
+P = TypeVar("P")
 
 _MOST_SHOWN = 120
+_LONG_ENOUGH = 1 << 10
+"""Bytes of a body from which on it pays to look for plain records first."""
 _PLACE = re.compile(r"(.*) - at `(?:key in )?\$\.?(.*)`", re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
@@ -44,6 +48,15 @@ def parse(decoder: msgspec.json.Decoder[T], text: bytes | memoryview | msgspec.R
         raise InvalidRequest(f"{place or 'body'}: is nested too deeply", field=place or "body") from None
     except (msgspec.DecodeError, ValueError) as error:
         raise InvalidRequest(f"{place or 'body'}: {str(error)[:200]}", field=place or "body") from None
+
+
+def parse_either(plain: msgspec.json.Decoder[P], decoder: msgspec.json.Decoder[T], text: bytes) -> P | T:
+    """By `plain`, which knows of fewer members and is done sooner. A text that has others is parsed once more; so is
+    one that is wrong, of which `decoder` knows best what to say. Of a short one there is nothing to gain."""
+    if len(text) > _LONG_ENOUGH:
+        with suppress(msgspec.DecodeError, ValueError, RecursionError):
+            return plain.decode(text)
+    return parse(decoder, text)
 
 
 def _translated(message: str, place: str) -> InvalidRequest:

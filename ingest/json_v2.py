@@ -14,7 +14,8 @@ Key and value are never parsed into Python objects: the parser checks them while
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
 
 import msgspec
 import numpy as np
@@ -22,7 +23,15 @@ import pyarrow as pa
 
 from sluice.ingest.headers import ABSENT, header_column
 from sluice.ingest.json_scan import LONG_NAME, too_deep
-from sluice.ingest.json_text import check_count, check_depth, check_names, check_utf8, compact, depth_error, parse
+from sluice.ingest.json_text import (
+    check_count,
+    check_depth,
+    check_names,
+    check_utf8,
+    compact,
+    depth_error,
+    parse_either,
+)
 from sluice.ingest.limits import DEFAULT_LIMITS, IngestLimits
 from sluice.ingest.long_bodies import LONG, Elements, ListBody, decode_long
 from sluice.ingest.request import (
@@ -33,6 +42,7 @@ from sluice.ingest.request import (
     assemble,
     binary_of,
     partition_column,
+    plain_columns,
     refuse_empty,
     timestamp_column,
 )
@@ -55,11 +65,27 @@ class JsonRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     headers: msgspec.Raw = ABSENT
 
 
+class PlainRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """What most records are: nothing but these two have to be looked at."""
+
+    value: msgspec.Raw = ABSENT
+    key: msgspec.Raw = ABSENT
+    partition: ClassVar[None] = None
+    timestamp: ClassVar[None] = None
+    headers: ClassVar[msgspec.Raw] = ABSENT
+
+
 class _Body(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     records: list[JsonRecord]
 
 
+class _PlainBody(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    records: list[PlainRecord]
+
+
+Records = Sequence[PlainRecord | JsonRecord]
 _DECODER = msgspec.json.Decoder(_Body)
+_PLAIN = msgspec.json.Decoder(_PlainBody)
 BODY = ListBody("records", _DECODER, Elements.of(JsonRecord))
 
 
@@ -69,23 +95,27 @@ def decode(body: bytes, *, now_ms: int, limits: IngestLimits = DEFAULT_LIMITS) -
     return columns_of(records_of(body, limits), now_ms, limits)
 
 
-def records_of(body: bytes, limits: IngestLimits) -> list[JsonRecord]:
-    """All that is checked by the text of one body."""
+def records_of(body: bytes, limits: IngestLimits) -> Records:
+    """All that is checked by the text of one body. All are plain, or none is."""
     check_utf8(body)
     if len(body) > LONG_NAME:
         check_names(body)
     check_count(body, limits.max_records, "records")
-    records = parse(_DECODER, body).records
+    records: Records = parse_either(_PLAIN, _DECODER, body).records
     refuse_empty(len(records), "records")
     return records
 
 
-def columns_of(records: list[JsonRecord], now_ms: int, limits: IngestLimits) -> Decoded:
-    """The records of one body, or of several, which may fail together where none would alone."""
+def columns_of(records: Records, now_ms: int, limits: IngestLimits) -> Decoded:
+    """The records of one body, or of several, which may fail together where none would alone. Plain ones come last."""
+    keys = _key_column([record.key for record in records], limits.max_depth)
+    values = _value_column([record.value for record in records], limits.max_depth)
+    if records and isinstance(records[0], PlainRecord):
+        return plain_columns(keys, values, now_ms)
     batch = assemble(
         timestamp_column([record.timestamp for record in records], now_ms),
-        _key_column([record.key for record in records], limits.max_depth),
-        _value_column([record.value for record in records], limits.max_depth),
+        keys,
+        values,
         header_column([record.headers for record in records], limits),
     )
     return Decoded(batch, partition_column([record.partition for record in records]))

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from sluice.log_store.errors import InvalidRequest, SluiceError
-from sluice.log_store.records import RECORD_SCHEMA, TIMESTAMP
+from sluice.log_store.records import HEADERS, RECORD_SCHEMA, TIMESTAMP
 
 Int32s = np.ndarray[Any, np.dtype[np.int32]]
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
@@ -53,6 +53,13 @@ class PartlyDecoded:
 
 def assemble(timestamps: pa.Array, keys: pa.Array, values: pa.Array, headers: pa.Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([timestamps, keys, values, headers], schema=RECORD_SCHEMA)
+
+
+def plain_columns(keys: pa.Array, values: pa.Array, now_ms: int) -> Decoded:
+    """Records that say nothing else."""
+    count = len(values)
+    times = timestamps_of(np.full(count, now_ms, np.int64))
+    return Decoded(assemble(times, keys, values, pa.nulls(count, HEADERS)), None)
 
 
 def refuse_empty(count: int, name: str) -> None:

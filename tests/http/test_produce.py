@@ -60,9 +60,13 @@ def test_arrow_goes_in_and_comes_out(http: httpx.Client, topic: str, codec: str 
     assert rows.column("value").to_pylist() == [b"b", None]
 
 
-def test_records_without_a_wish_go_by_key_and_are_answered_in_order(http: httpx.Client, topic: str) -> None:
-    records: list[dict[str, Any]] = [{"key": f"k{n % 5}", "value": n} for n in range(50)]
-    placed = offsets(http.post(f"/topics/{topic}", json={"records": records}))
+@pytest.mark.parametrize("header", ["User-Agent", "X-Other"], ids=["the short way", "the ordinary way"])
+@pytest.mark.parametrize("count", [12, 50, 500])
+def test_records_without_a_wish_go_by_key_and_are_answered_in_order(
+    http: httpx.Client, topic: str, count: int, header: str
+) -> None:
+    records: list[dict[str, Any]] = [{"key": f"k{n % 5}", "value": n} for n in range(count)]
+    placed = offsets(http.post(f"/topics/{topic}", json={"records": records}, headers={header: "1"}))
     by_key = {record["key"]: partition for record, (partition, _) in zip(records, placed, strict=True)}
     assert [by_key[record["key"]] for record in records] == [partition for partition, _ in placed]
     for number in range(3):
@@ -73,9 +77,10 @@ def test_records_without_a_wish_go_by_key_and_are_answered_in_order(http: httpx.
 
 def test_a_summary_says_it_per_partition(http: httpx.Client, topic: str) -> None:
     records = [{"value": n, "partition": n % 2} for n in range(6)]
-    sent = http.post(f"/topics/{topic}", json={"records": records}, params={"response": "summary"})
-    parts = [{"partition": number, "base_offset": 0, "count": 3} for number in (0, 1)]
-    assert sent.json() == {"partitions": parts}
+    for base in (0, 3):
+        sent = http.post(f"/topics/{topic}", json={"records": records}, params={"response": "summary"})
+        parts = [{"partition": number, "base_offset": base, "count": 3} for number in (0, 1)]
+        assert sent.json() == {"partitions": parts}
 
 
 @pytest.mark.parametrize("acks", ["1", "all", "-1"])

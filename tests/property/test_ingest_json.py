@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.ingest import binary_v2, json_v2, json_v3
+from sluice.ingest import binary_v2, json_text, json_v2, json_v3
 from sluice.ingest.json_scan import ObjectSplitter, count_openings, too_deep
 from sluice.ingest.limits import IngestLimits
 from sluice.ingest.long_bodies import decode_long
@@ -65,13 +67,16 @@ DAMAGES = [
 headers = st.none() | st.lists(st.tuples(texts, st.none() | st.binary(max_size=8)), max_size=3)
 
 
+MEMBERS = ("key", "value", "timestamp", "partition", "headers")
+
+
 @st.composite
-def json_records(draw: st.DrawFn) -> tuple[str, dict[str, Any], int | None]:
+def json_records(draw: st.DrawFn, names: Sequence[str] = MEMBERS) -> tuple[str, dict[str, Any], int | None]:
     """The text of a v2 record, the row it should become, and its partition."""
     members: list[str] = []
     row: dict[str, Any] = {}
     partition = None
-    for name in draw(st.permutations(["key", "value", "timestamp", "partition", "headers"])):
+    for name in draw(st.permutations(names)):
         if not draw(st.booleans()):
             continue
         if name in ("key", "value"):
@@ -143,6 +148,30 @@ def test_a_damaged_body_is_refused_in_pieces_just_when_it_is_as_a_whole(
             in_pieces(body, size)
         return
     assert in_pieces(body, size).batch.equals(whole.batch)
+
+
+@pytest.mark.parametrize("form", [json_v2, binary_v2])
+@given(st.lists(json_records() | json_records(("key", "value")), min_size=1, max_size=8), st.data())
+def test_looking_for_plain_records_first_changes_nothing(
+    form: Any, records: list[tuple[str, dict[str, Any], int | None]], data: st.DataObject
+) -> None:
+    body = ('{"records":[' + ",".join(text for text, _, _ in records) + "]}").encode()
+    start = data.draw(st.integers(0, len(body)))
+    end = data.draw(st.integers(start, min(len(body), start + 4)))
+    damaged = body[:start] + data.draw(st.sampled_from(DAMAGES)) + body[end:]
+    for text in (body, damaged):
+        first, alone = (outcome(form, text, long_enough) for long_enough in (0, len(text)))
+        assert first == alone
+
+
+def outcome(form: Any, body: bytes, long_enough: int) -> Any:
+    with patch.object(json_text, "_LONG_ENOUGH", long_enough):
+        try:
+            found: Decoded = form.decode(body, now_ms=NOW_MS)
+        except ClientError as error:
+            return type(error), error.message, error.fields
+    explicit = found.explicit_partitions
+    return found.batch.to_pylist(), None if explicit is None else explicit.tolist()
 
 
 @given(st.lists(st.tuples(st.none() | st.binary(), st.none() | st.binary(), headers), min_size=1, max_size=30))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,15 +14,15 @@ from hypothesis import strategies as st
 
 from sluice.api import gathering
 from sluice.api.appending import Outcome, Target
-from sluice.api.gathering import BINARY, JSON, Destination, Gathering, Single
+from sluice.api.gathering import BINARY, JSON, Destination, Gathering, Many, Single
 from sluice.api.service import Service
 from sluice.log_store.errors import RequestTimedOut, StorageError
 from sluice.log_store.pending import Acks, AppendResult
 from sluice.log_store.topic import ConfigChange
 from tests import counts
-from tests.support.logs import Cluster, memory_cluster
+from tests.support.logs import NOW_MS, Cluster, memory_cluster
 
-Told = Single | Outcome | None
+Told = Single | Many | Outcome | None
 PARTITIONS = 3
 
 
@@ -88,6 +89,8 @@ def places(outcome: Told) -> list[tuple[int, int]]:
     """Where each record of a request is said to be, in its order."""
     if isinstance(outcome, Single):
         return [outcome]
+    if isinstance(outcome, Many):
+        return list(zip(outcome.partitions.tolist(), outcome.offsets.tolist(), strict=True))
     assert outcome is not None
     found = [(-1, -1)] * outcome.count
     for number, part in outcome.parts.items():
@@ -200,6 +203,28 @@ def test_a_record_that_breaks_a_rule_sends_all_their_own_ways(service: Service, 
     assert not stored(service)
 
 
+@pytest.mark.parametrize("form", [JSON, BINARY])
+def test_records_with_and_without_further_members_go_together(service: Service, form: str) -> None:
+    """Long bodies of plain records are parsed into a class of their own: all are one batch in the end."""
+    many = [base64.b64encode(b"%05d" % n).decode() for n in range(400)]
+    bodies = [
+        body(*many[:150]),
+        body(many[150]),
+        body(*many[151:301], partition=2, timestamp=NOW_MS),
+        body(*many[301:]),
+    ]
+    told = send(service, bodies, form=form)
+    rows = stored(service)
+    for one, outcome in zip(bodies, told, strict=True):
+        sent = [record["value"] for record in json.loads(one)["records"]]
+        kept = [rows.pop(place) for place in places(outcome)]
+        assert kept == [base64.b64decode(text) if form == BINARY else json.dumps(text).encode() for text in sent]
+    assert not rows
+    assert {partition for partition, _ in places(told[2])} == {2}
+    assert all(isinstance(one, Many) for one in told)
+    assert service.log.partition("t", 2).state.version == 1  # the claim, and one version for all of them
+
+
 def test_what_is_not_open_or_not_there_goes_alone(cluster: Cluster, service: Service) -> None:
     service.log.create_topic("closed")
     assert send(service, [body(1)], to("closed")) == [None]
@@ -237,6 +262,23 @@ def test_an_acknowledgement_that_does_not_come(cluster: Cluster, service: Servic
         assert isinstance(outcome.first_error, RequestTimedOut)
     assert isinstance(told[3], Single)
     cluster.store.clear()
+
+
+def test_many_records_of_which_a_part_is_not_acknowledged_in_time(cluster: Cluster, service: Service) -> None:
+    cluster.store.fail_before("put", "*/t/0/*.parquet", times=None)
+    mixed = json.dumps({"records": [{"value": n, "partition": n % 2} for n in range(4)]}).encode()
+    partly, whole = send(service, [mixed, body(9, 9, partition=1)], to(timeout_s=1.5))
+    assert isinstance(partly, Outcome)
+    assert isinstance(partly.parts[0].result, RequestTimedOut)
+    assert partly.parts[1].result == AppendResult(0, 2, partly.parts[1].result.append_ms, 0)
+    assert places(whole) == [(1, 2), (1, 3)]
+    cluster.store.clear()
+
+
+def test_acks_0_of_many_records_promises_nothing(service: Service) -> None:
+    (outcome,) = send(service, [body(1, 2)], to(acks=Acks.NONE))
+    assert isinstance(outcome, Outcome)
+    assert outcome.acks is Acks.NONE
 
 
 def test_acks_0_promises_nothing(service: Service) -> None:
