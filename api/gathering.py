@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from time import thread_time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,14 +38,18 @@ SMALL_BYTES = 256 << 10
 """Bodies above it gain nothing from company."""
 GATHER_S, GATHER_MOST_S = 0.001, 0.005
 GATHER_TIMES = 3
-"""A busy service gathers for that many times as long as the last group needed of the loop: a fourth of it at most."""
+"""A busy service gathers for that many times as long as the last group took on the loop: a fourth of it at most."""
+GATHER_FOR = 3
+"""And for at least `GATHER_S` for each request of the last group, up to so many. What comes alone does not wait longer;
+where several come at a time, fewer groups are fewer threads that want the interpreter: the slowest are faster."""
 REMEMBERED = 1000
 """Destinations of which it is known when the last group went there, whether that matters or not."""
 GATHER_BYTES = 512 << 10
 """Gathered bytes that wait no longer."""
 
-TURN_S = 0.05
-"""About as long as a busy partition waits between two commits."""
+TURN_S = 0.2
+"""A few times as long as a busy partition waits between two commits: a turn begins with a version of the few records
+that came first, which costs as much as one of many."""
 
 JSON, BINARY = "json", "binary"
 
@@ -143,16 +146,17 @@ class Gathering:
         if self._waiting.get(destination) is not waiting:
             return  # it was large enough to go before its time
         del self._waiting[destination], self._sizes[destination]
-        begun = thread_time()
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
         parsed = self._parsed(_FORMATS[destination.format], waiting)
         if parsed.requests:
             self._append(destination, parsed)
-        # Work alone: to have waited for the interpreter beside a commit is no reason to wait longer still.
-        worked, ended = thread_time() - begun, asyncio.get_running_loop().time()
+        ended = loop.time()
         if len(self._sent) >= REMEMBERED:
             self._sent = {known: at for known, at in self._sent.items() if at + GATHER_MOST_S > ended}
         self._sent[destination] = ended
-        self._quiet_until = ended + min(max(GATHER_TIMES * worked, GATHER_S), GATHER_MOST_S)
+        least = GATHER_S * min(len(waiting), GATHER_FOR)
+        self._quiet_until = ended + min(max(GATHER_TIMES * (ended - begun), least), GATHER_MOST_S)
 
     def _parsed(self, form: Format, waiting: Sequence[_Request]) -> _Parsed:
         """Requests that can be taken further, if there are any."""

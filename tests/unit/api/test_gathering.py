@@ -144,6 +144,28 @@ def test_who_sends_a_little_does_not_wait_for_a_flood_to_another_topic(
     asyncio.run(run())
 
 
+@pytest.mark.parametrize(("together", "least_s"), [(1, 1000), (2, 2000), (3, 3000), (9, 3000)])
+def test_what_comes_behind_several_waits_longer_than_what_comes_behind_one(
+    service: Service, monkeypatch: pytest.MonkeyPatch, together: int, least_s: float
+) -> None:
+    monkeypatch.setattr(gathering, "GATHER_S", 1000.0)
+    monkeypatch.setattr(gathering, "GATHER_MOST_S", 5000.0)
+    waits: list[float] = []
+
+    async def run() -> None:
+        loop, made = asyncio.get_running_loop(), Gathering(service)
+        destination = Destination(to(acks=Acks.NONE), JSON)
+        told = [loop.create_future() for _ in range(together)]
+        for future in told:
+            made.add(destination, body(1), future.set_result)
+        await asyncio.wait_for(asyncio.gather(*told), 30)
+        monkeypatch.setattr(loop, "call_at", lambda when, *_: waits.append(when - loop.time()), raising=False)
+        made.add(destination, body(1), lambda _: None)
+
+    asyncio.run(run())
+    assert waits == [pytest.approx(least_s, abs=100)]
+
+
 def test_single_records_that_may_go_anywhere_go_together(service: Service) -> None:
     """Each group to one partition, and to another one soon after."""
     used: set[int] = set()
