@@ -76,7 +76,7 @@ class Lane:
                 break
             self._test(folder, (folder,))
         self._whole = not self._stopped
-        print(f"{self.name:>6} | exit code {self.worst} after {time.monotonic() - begun:.0f} s", flush=True)
+        self._tell(f"exit code {self.worst} after {time.monotonic() - begun:.0f} s")
 
     def _test(self, cache: str, folders: tuple[str, ...]) -> None:
         with self._starting:
@@ -93,10 +93,15 @@ class Lane:
         with process:
             assert process.stdout is not None
             for line in process.stdout:
-                print(f"{self.name:>6} | {line.rstrip()}", flush=True)
+                self._tell(line.rstrip())
                 if line.startswith(_TELLING):
                     self._telling.append(line.rstrip())
         self.worst = max(self.worst, abs(process.returncode))
+
+    def _tell(self, line: str) -> None:
+        """With its end in one piece: print writes it apart, and another lane's line may come between."""
+        sys.stdout.write(f"{self.name:>6} | {line}\n")
+        sys.stdout.flush()
 
     def end(self) -> int:
         if self._running.ident is not None:

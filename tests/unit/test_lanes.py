@@ -66,9 +66,10 @@ def test_lanes_that_are_interrupted_leave_nothing_behind(how: signal.Signals):
         shell, cwd=lanes._TESTS.parent, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as run:
         assert run.stdout is not None
-        servers = [int(run.stdout.readline().split()[-1]) for _ in lanes.LANES]
-        run.send_signal(how)
+        servers: list[int] = []
         try:
+            servers.extend(int(run.stdout.readline().split()[-1]) for _ in lanes.LANES)
+            run.send_signal(how)
             assert run.wait(30) == 130
             assert not [pid for pid in servers if Path(f"/proc/{pid}").exists()]
         finally:
