@@ -7,6 +7,7 @@ committed would hold all that the WAL takes in memory as well.
 from __future__ import annotations
 
 import threading
+from collections import deque
 
 BATCH_OVERHEAD = 12 * 1024
 """Memory of a batch beside its rows, about: Arrow's buffers and objects, who waits for it, its part of the answer. Of a
@@ -17,15 +18,29 @@ class PendingBudget:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._lock = threading.Lock()
-        self.held = 0
+        self._held = 0
+        self._given_back: deque[int] = deque()
+
+    @property
+    def held(self) -> int:
+        if self._given_back:
+            self.move(0)
+        return self._held
 
     def admits(self, size: int) -> bool:
         """A batch larger than everything is taken when it is alone."""
-        return not self.held or self.held + size + BATCH_OVERHEAD <= self._limit
+        held = self.held
+        return not held or held + size + BATCH_OVERHEAD <= self._limit
 
     def move(self, size: int) -> None:
         with self._lock:
-            self.held += size
+            while self._given_back:
+                size -= self._given_back.popleft()
+            self._held += size
+
+    def give_back(self, size: int) -> None:
+        """From a finalizer: the garbage collector may run it in a thread that is inside `move`, so it must not lock."""
+        self._given_back.append(size)
 
 
 class PendingShare:
@@ -53,4 +68,4 @@ class PendingShare:
         self._budget.move(size)
 
     def __del__(self) -> None:
-        self._budget.move(-self._held)
+        self._budget.give_back(self._held)

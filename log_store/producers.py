@@ -194,7 +194,7 @@ class Fresh:
 class Repeat:
     """One of the last five: answer `entry.parts`, append (`completing=True`) only what is missing there.
 
-    Parts are empty when the request failed everywhere while a later one went through.
+    Parts are empty when the request failed everywhere, or was lost by a crash, while a later one went through.
     """
 
     entry: RequestEntry
@@ -276,13 +276,12 @@ def _check_repeat(known: _Requests, stamp: ProducerStamp, expected: int) -> Repe
     if stamp.sequence < expected - WINDOW:
         return BelowWindow()
     entry = known.by_sequence.get(stamp.sequence)
-    if entry is not None:
-        refuse_other_body(stamp, entry.crc, entry.body_count)
-        return Repeat(entry)
-    if stamp.sequence < min(known.by_sequence):
-        # Before the first request known here: it may have been forgotten with the producer's expiry.
-        raise out_of_order(stamp, expected)
-    return Repeat(RequestEntry(stamp.sequence, stamp.partitions, stamp.crc, stamp.body_count, {}))
+    if entry is None:
+        # Also before the first one that is known: a crash may have left later ones, on other partitions, that were in
+        # flight with it. Only who waits for a week and then repeats behind a newer request could get it twice.
+        return Repeat(RequestEntry(stamp.sequence, stamp.partitions, stamp.crc, stamp.body_count, {}))
+    refuse_other_body(stamp, entry.crc, entry.body_count)
+    return Repeat(entry)
 
 
 def null_key_start(producer_id: int, sequence: int, n: int) -> int:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,10 @@ TOPIC = "orders"
 REPOSITORY = Path(__file__).parents[2]
 DEADLINE_S = 60.0
 POLL_S = 0.005
+SHOW_STACKS = signal.SIGUSR1
+STACKS_S = 1.0
+"""Until the stacks of a worker are surely written; only a test that has failed already waits for them."""
+LAST_EVENTS = 12
 
 # Small enough that files roll, checkpoints are written and the WAL is cut many times within a second.
 SMALL: dict[str, Any] = {
@@ -109,13 +114,27 @@ class Process:
         def seen() -> bool:
             return len(self.events(kind, **fields)) >= count or not self.alive
 
-        wait_until(seen, f"{count} × {kind} from worker {self.pid}", timeout_s)
+        what = f"{count} × {kind} {fields or ''} from worker {self.pid}"
+        try:
+            wait_until(seen, what, timeout_s)
+        except AssertionError as late:
+            raise AssertionError(f"{late}\n{self.situation()}") from None
         events = self.events(kind, **fields)
         assert len(events) >= count, f"worker {self.pid} ended with {self.exit_code} before {kind}: {self.errors()}"
         return events[count - 1]
 
+    def situation(self) -> str:
+        """What a worker that does not come on was last seen doing, and where each of its threads stands."""
+        self.events("")
+        kinds = Counter((event["kind"], event.get("name", "")) for event in self._history.events)
+        if self.alive:
+            self.send(SHOW_STACKS)
+            time.sleep(STACKS_S)
+        last = self._history.events[-LAST_EVENTS:]
+        return f"it wrote {dict(kinds)}\nlast {json.dumps(last)}\n{self.errors()}"
+
     def errors(self) -> str:
-        return self.history_path.with_name(f"{self.history_path.name}.stderr").read_text()[-4000:]
+        return self.history_path.with_name(f"{self.history_path.name}.stderr").read_text()[-8000:]
 
     def tell(self, command: str) -> None:
         assert self._child.stdin is not None

@@ -9,6 +9,7 @@ end is the end of the process.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
@@ -32,7 +33,7 @@ from sluice.log_store.records import make_batch
 from sluice.log_store.store import open_store
 from sluice.log_store.values import ProducerStamp
 from tests.support.faulty_store import FaultyStore
-from tests.support.harness import TOPIC, settings_of
+from tests.support.harness import SHOW_STACKS, TOPIC, settings_of
 from tests.support.history import History, HistoryFile, boottime, count_of, part_of, values_of
 
 ANSWER_S = 60
@@ -258,6 +259,7 @@ class Worker:
 
 
 if __name__ == "__main__":
+    faulthandler.register(SHOW_STACKS, all_threads=True)
     Worker(json.loads(sys.argv[1])).run()
     # Past the interpreter's own end, where native threads of libraries may still be busy.
     os._exit(0)

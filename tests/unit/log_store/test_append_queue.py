@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from sluice.log_store.catalog_states import METADATA_REF
 from sluice.log_store.engine import LogStore
 from sluice.log_store.errors import Overloaded, RequestTimedOut, SluiceError, WalFull
 from sluice.log_store.partition_state import PartitionState
-from sluice.log_store.pending_budget import BATCH_OVERHEAD
+from sluice.log_store.pending_budget import BATCH_OVERHEAD, PendingBudget, PendingShare
 from sluice.log_store.wal import Wal
 from sluice.log_store.wal_values import WalBatch
 from tests.support.logs import (
@@ -268,6 +269,23 @@ def test_a_deleted_topic_gives_back_what_it_held() -> None:
         with pytest.raises(SluiceError):
             waiting.result(WAIT_S)
         eventually(lambda: (gc.collect(), log.runtime.pending.held == 0)[1])
+
+
+def test_the_budget_may_be_given_back_in_the_middle_of_its_own_lines() -> None:
+    """The garbage collector runs finalizers wherever it likes, on a thread that holds the budget's lock as well."""
+    budget = PendingBudget(1 << 20)
+    share = PendingShare(budget)
+    share.add(1)
+
+    def collect() -> None:
+        with budget._lock:
+            share.__del__()
+
+    thread = threading.Thread(target=collect, daemon=True)
+    thread.start()
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+    assert budget.held == 0
 
 
 @pytest.mark.parametrize(

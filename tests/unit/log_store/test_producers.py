@@ -14,6 +14,7 @@ from sluice.log_store.producers import (
     Fresh,
     ProducerWindows,
     Repeat,
+    RequestEntry,
     TopicWindows,
     null_key_start,
 )
@@ -283,9 +284,11 @@ class TestTopicWindows:
         assert isinstance(verdict, Repeat)
         assert verdict.entry.parts == {}
 
-    def test_request_before_the_first_known_one_is_not_guessed_at(self) -> None:
-        with pytest.raises(OutOfOrderSequence):
-            topic(7).check(request(6))
+    def test_request_before_the_first_known_one_can_be_completed(self) -> None:
+        """It was in flight with the known one, and a crash left only that."""
+        for sequence in range(3, 7):
+            assert topic(7).check(request(sequence)) == Repeat(RequestEntry(sequence, 3, 7, 10, {}))
+        assert topic(7).check(request(2)) == BelowWindow()
 
     def test_epochs(self) -> None:
         known = topic(4, 5, epoch=2)

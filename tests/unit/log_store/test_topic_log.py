@@ -165,6 +165,27 @@ def test_storage_that_fails_is_in_flight(cluster: Cluster) -> None:
     assert offsets(first) == offsets(again) == {0: 0, 1: 0}
 
 
+def test_a_crash_that_leaves_only_a_later_request_stops_nobody(cluster: Cluster) -> None:
+    """R-9: the very first one was lost, its successor, in flight on another partition, was not. Found by kills."""
+    log, producer = opened(cluster)
+    log.partition("t", 0).prepare()
+    outage = cluster.store.fail_before("put", "topics/t/0/*", times=None)
+    for sequence in (0, 1):
+        only = {sequence: batch(str(sequence))}
+        sent = log.append_topic("t", lambda _n, only=only: only, stamp=request(producer, sequence, str(sequence)))
+    assert sent.parts[1].result(WAIT_S).base_offset == 0
+    eventually(lambda: outage.hits)
+    outage.cancel()
+    log = cluster.crash()
+    assert held(log) == [[], [b"1"]]
+
+    first = log.append_topic("t", lambda _n: {0: batch("0")}, stamp=request(producer, 0, "0"))
+    assert (offsets(first), repeats(first)) == ({0: 0}, {False})
+    again = log.append_topic("t", lambda _n: {1: batch("1")}, stamp=request(producer, 1, "1"))
+    assert (offsets(again), repeats(again)) == ({1: 0}, {True})
+    assert held(log) == [[b"0"], [b"1"]]
+
+
 @pytest.mark.parametrize("restart", [False, True])
 def test_below_the_window_it_is_done(cluster: Cluster, restart: bool) -> None:
     """R-9: the last five are known; older ones are answered without offsets."""
